@@ -22,6 +22,7 @@ typedef struct chunks {
 	Py_ssize_t count;
 	int shared; /* memory of stepvan_alloc, which the library holds without an owner */
 	PyObject *holder;
+	accelerator device; /* that holds the buffer: its storage is holder */
 	chunk *at;
 } chunks;
 
@@ -53,6 +54,12 @@ static void cancel_spares(const chunks *of)
 	spare_request_count = n;
 }
 
+/* A tensor of a push. New reference. */
+static PyObject *make_view(const chunks *c, framework *as, PyObject *memory, const stepvan_tensor *tensor)
+{
+	return c->device.like != NULL ? accelerator_view(&c->device, tensor) : view_of(as, memory, tensor);
+}
+
 /* Makes the requested spares: before a wait, or whenever there is time. */
 int chunks_prepare(void)
 {
@@ -65,7 +72,7 @@ int chunks_prepare(void)
 		stepvan_tensor last = at->last; /* making a view runs foreign code, which may change it */
 		Py_INCREF((PyObject *)of);
 		Py_INCREF(memory);
-		PyObject *view = view_of(at->as, memory, &last);
+		PyObject *view = make_view(of, at->as, memory, &last);
 		if (view != NULL && at->memory == memory)
 			replace(&at->spare, view);
 		else
@@ -78,14 +85,19 @@ int chunks_prepare(void)
 	return 0;
 }
 
-/* New reference. chunk_view finds the object by its addresses until it is deallocated. */
-PyObject *chunks_new(const stepvan_tensor *tensor, Py_ssize_t count, PyObject *holder)
+/*
+ * New reference. chunk_view finds the object by its addresses until it is deallocated. holder is at->storage where an
+ * accelerator holds the buffer.
+ */
+PyObject *chunks_new(const stepvan_tensor *tensor, Py_ssize_t count, PyObject *holder, const accelerator *at)
 {
 	chunks *c = PyObject_New(chunks, type);
 	if (c == NULL)
 		return NULL;
 	Py_XINCREF(holder);
 	c->holder = holder;
+	c->device = *at;
+	Py_XINCREF(c->device.like);
 	c->data = tensor->data;
 	c->bytes = tensor->bytes;
 	c->shared = tensor->memory != 0;
@@ -111,6 +123,7 @@ static void chunks_dealloc(PyObject *self)
 		Py_XDECREF(c->at[i].memory);
 	}
 	PyMem_Free(c->at);
+	Py_XDECREF(c->device.like);
 	Py_XDECREF(c->holder);
 	PyTypeObject *of = Py_TYPE(self);
 	PyObject_Free(self);
@@ -137,14 +150,17 @@ static int set_last(chunks *c, chunk *at, framework *as, const stepvan_tensor *t
 }
 
 /*
- * A tensor of a push in place in its chunk. NULL without an exception when it is outside of all chunks, NULL with
- * one on failure. Budget: 50 ns if the chunk's last push had the same shape.
+ * A tensor of a push in place in its chunk. NULL without an exception when it is in memory of the host and outside of
+ * all chunks, NULL with one on failure. Budget: 50 ns if the chunk's last push had the same shape.
  */
 PyObject *chunk_view(framework *as, const stepvan_tensor *tensor)
 {
-	PyObject *found = tensor->bytes > 0 ? ranges_find(&registered, tensor->data, tensor->bytes) : NULL;
+	int on_host = tensor->device_kind == 0;
+	PyObject *found = tensor->bytes > 0 || !on_host ? ranges_find(&registered, tensor->data, tensor->bytes) : NULL;
+	if (found != NULL && (((chunks *)found)->device.like == NULL) != on_host)
+		found = NULL;
 	if (found == NULL)
-		return NULL;
+		return on_host ? NULL : raise_not_supported("a push: an accelerator holds it, in memory that this Python has not registered");
 	chunks *c = (chunks *)found;
 	uint64_t i = (uint64_t)((char *)tensor->data - (char *)c->data) / (c->each > 0 ? c->each : 1);
 	chunk *at = &c->at[i < (uint64_t)c->count ? i : 0];
@@ -156,10 +172,12 @@ PyObject *chunk_view(framework *as, const stepvan_tensor *tensor)
 		view = at->spare;
 		at->spare = NULL;
 		if (view == NULL)
-			view = view_of(as, memory, tensor);
+			view = make_view(c, as, memory, tensor);
 		Py_DECREF(memory);
 		request_spare(c, at);
 	}
+	if (view != NULL && !on_host && accelerator_check(view, tensor) < 0)
+		Py_CLEAR(view);
 	Py_DECREF(found);
 	return view;
 }

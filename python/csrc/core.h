@@ -130,6 +130,8 @@ typedef struct framework {
 	PyObject *make;         /* torch.empty, numpy.empty */
 	PyObject *wrap;         /* torch.frombuffer, numpy.ndarray */
 	PyObject *storage;      /* torch: name of the method that gives a tensor's storage, or NULL */
+	PyObject *storages;     /* torch: the class of its storages, or NULL */
+	int lasting;            /* torch: whether the object of a storage lives as long as the memory: torch 2.1 and later */
 	const void *exchange;   /* the result of dlpack_exchange: torch 2.10 and later; else NULL */
 	int known;              /* numpy: whether its arrays are as numpy.c knows them */
 	PyObject *dtype[CODES]; /* by code; NULL: it lacks the type */
@@ -152,6 +154,8 @@ typedef struct operand {
 int tensor_of(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **holder);
 int tensor_of_torch(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **holder);
 int numpy_is_known(PyObject *ndarray, PyObject *functions);
+PyObject *numpy_owner(PyObject *array);
+int numpy_place(PyObject *array, uintptr_t *start, uint64_t *bytes);
 int tensor_of_numpy(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **holder);
 int tensor_of_buffer(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **holder);
 int tensor_of_dlpack(PyObject *object, PyObject *method, const operand *as, stepvan_tensor *tensor, PyObject **holder);
@@ -167,14 +171,34 @@ PyObject *shape_of(const stepvan_tensor *tensor);
 PyObject *storage_of(PyObject *object);
 int fix_storage(PyObject *object);
 
+/* A storage of torch in memory of an accelerator. */
+typedef struct accelerator {
+	PyObject *like;    /* an empty tensor there; NULL: memory of the host */
+	PyObject *storage; /* borrowed */
+	uintptr_t start;   /* of the storage */
+} accelerator;
+int accelerator_of(PyObject *object, const stepvan_tensor *tensor, PyObject *storage, accelerator *at);
+PyObject *accelerator_view(const accelerator *at, const stepvan_tensor *tensor);
+int accelerator_check(PyObject *view, const stepvan_tensor *tensor);
+int await_stream(const stepvan_tensor *tensor);
+
 /* A list of tensors, converted. */
 typedef struct tensors {
 	stepvan_tensor *at;
 	Py_ssize_t count;
 	stepvan_tensor few[FEW];
 } tensors;
+int stream_of(const stepvan_tensor *list, Py_ssize_t count, uint64_t *stream);
 int tensors_of(tensors *list, PyObject *objects, const char *name, int write, references *kept);
 void tensors_done(tensors *list);
+
+/* storages.c: memory of the program that nodes register by themselves. */
+extern int storages_wanted; /* how many nodes do so */
+void storages_begin(uint64_t node);
+void storages_end(uint64_t node);
+uint64_t storage_number(PyObject *object, const stepvan_tensor *tensor);
+uint64_t storages_open(void);
+void storages_close(uint64_t opened, tensors *list);
 
 /* view.c: stepvan_tensor to Python's tensors. */
 PyObject *view_of(framework *as, PyObject *memory, const stepvan_tensor *tensor);
@@ -183,7 +207,7 @@ PyObject *dtype_object(framework *as, int code);
 PyObject *view(PyObject *self, arguments args, Py_ssize_t count);
 
 /* chunks.c: registered receive buffers, and views of their chunks. */
-PyObject *chunks_new(const stepvan_tensor *tensor, Py_ssize_t count, PyObject *holder);
+PyObject *chunks_new(const stepvan_tensor *tensor, Py_ssize_t count, PyObject *holder, const accelerator *at);
 PyObject *chunk_view(framework *as, const stepvan_tensor *tensor);
 int chunks_prepare(void);
 int chunks_ready(PyObject *module);

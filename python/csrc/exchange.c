@@ -109,9 +109,9 @@ static uint64_t *keys_of(PyObject *object, uint64_t *few, Py_ssize_t want, const
 	return NULL;
 }
 
-static PyObject *begin(uint64_t node, stepvan_exchange *x, tensors *push, tensors *pull, references *kept, arguments args, Py_ssize_t count)
+static PyObject *begin(uint64_t node, stepvan_exchange *x, tensors *push, tensors *pull, references *kept, uint64_t opened, arguments args, Py_ssize_t count)
 {
-	uint64_t few_push[FEW], few_pull[FEW], handle;
+	uint64_t few_push[FEW], few_pull[FEW], handle, stream;
 	uint64_t *push_keys = NULL, *pull_keys = NULL;
 	stepvan_error error;
 	PyObject *result = NULL, *owner = NULL;
@@ -131,7 +131,13 @@ static PyObject *begin(uint64_t node, stepvan_exchange *x, tensors *push, tensor
 	if (owner == NULL && PyErr_Occurred() != NULL)
 		goto done;
 	x->owner = (uintptr_t)owner;
-	if (check_on(node, "push_pull", stepvan_push_pull(node, x, &handle, &error), &error) < 0) {
+	storages_close(opened, push);
+	storages_close(opened, pull);
+	int on = stream_of(push->at, push->count, &stream);
+	if (on == 0)
+		on = stream_of(pull->at, pull->count, &stream);
+	int32_t code = on < 0 ? 0 : on ? stepvan_push_pull_on(node, stream, x, &handle, &error) : stepvan_push_pull(node, x, &handle, &error);
+	if (on < 0 || check_on(node, "push_pull", code, &error) < 0) {
 		Py_XDECREF(owner);
 		goto done;
 	}
@@ -162,9 +168,10 @@ PyObject *push_pull(PyObject *self, arguments args, Py_ssize_t count)
 	pull.at = pull.few;
 	references kept;
 	references_begin(&kept);
+	uint64_t opened = storages_open();
 	PyObject *result = NULL;
 	if (tensors_of(&push, args[1], "push", 0, &kept) == 0 && tensors_of(&pull, args[3], "pull", 1, &kept) == 0)
-		result = begin(node, &x, &push, &pull, &kept, args, count);
+		result = begin(node, &x, &push, &pull, &kept, opened, args, count);
 	PyMem_Free((void *)x.push_to);
 	PyMem_Free((void *)x.pull_to);
 	tensors_done(&push);

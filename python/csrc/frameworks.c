@@ -84,6 +84,24 @@ static int set_dtypes(framework *of, PyObject *dtypes, const char *extra, PyObje
 	return 0;
 }
 
+/* Finds the class of torch's storages, and whether their objects live as long as the memory. */
+static void look_at_storages(PyObject *type)
+{
+	PyObject *size = Py_BuildValue("(i)", 1), *tensor = size != NULL ? PyObject_Call(type, size, NULL) : NULL;
+	PyObject *storage = tensor != NULL && torch.storage != NULL ? PyObject_CallMethodObjArgs(tensor, torch.storage, NULL) : NULL;
+	PyObject *reference = storage != NULL ? PyWeakref_NewRef(storage, NULL) : NULL;
+	if (storage != NULL)
+		set(&torch.storages, (PyObject *)Py_TYPE(storage));
+	Py_XDECREF(storage);
+	PyObject *same = reference != NULL ? PyObject_CallFunctionObjArgs(reference, NULL) : NULL;
+	torch.lasting = same != NULL && same != Py_None;
+	Py_XDECREF(same);
+	Py_XDECREF(reference);
+	Py_XDECREF(tensor);
+	Py_XDECREF(size);
+	PyErr_Clear();
+}
+
 /* use_torch(Tensor, empty, frombuffer, name of the storage method or None, {code: dtype}) */
 PyObject *use_torch(PyObject *self, arguments args, Py_ssize_t count)
 {
@@ -96,6 +114,7 @@ PyObject *use_torch(PyObject *self, arguments args, Py_ssize_t count)
 		return NULL;
 	if (args[3] != Py_None)
 		set(&torch.storage, args[3]);
+	look_at_storages(args[0]);
 	torch.exchange = dlpack_exchange(args[0]);
 	set(&torch.make, args[1]);
 	set(&torch.wrap, args[2]);

@@ -32,6 +32,7 @@
 	X(int32_t, wrap, (void *data, uint64_t bytes, uint64_t owner, uint64_t *memory, stepvan_error *error), (data, bytes, owner, memory, error), failed(error)) \
 	X(int32_t, free, (uint64_t memory, stepvan_error *error), (memory, error), failed(error)) \
 	X(int32_t, push_pull, (uint64_t node, const stepvan_exchange *exchange, uint64_t *handle, stepvan_error *error), (node, exchange, handle, error), failed(error)) \
+	X(int32_t, push_pull_on, (uint64_t node, uint64_t stream, const stepvan_exchange *exchange, uint64_t *handle, stepvan_error *error), (node, stream, exchange, handle, error), failed(error)) \
 	X(int32_t, wait, (uint64_t node, uint64_t handle, int64_t timeout_ns, stepvan_error *error), (node, handle, timeout_ns, error), failed(error)) \
 	X(int32_t, done, (uint64_t node, uint64_t handle, int32_t *done, stepvan_error *error), (node, handle, done, error), failed(error)) \
 	X(int32_t, operations, (uint64_t node, uint64_t handle, uint64_t *count, stepvan_error *error), (node, handle, count, error), failed(error)) \
@@ -39,6 +40,7 @@
 	X(int32_t, traces, (uint64_t node, uint64_t handle, int64_t *stamps, uint64_t capacity, uint64_t *count, stepvan_error *error), (node, handle, stamps, capacity, count, error), failed(error)) \
 	X(int32_t, lengths, (uint64_t node, uint64_t handle, int64_t *lengths, uint64_t capacity, uint64_t *count, stepvan_error *error), (node, handle, lengths, capacity, count, error), failed(error)) \
 	X(int32_t, register, (uint64_t node, const stepvan_tensor *tensor, uint64_t owner, uint64_t *registration, stepvan_error *error), (node, tensor, owner, registration, error), failed(error)) \
+	X(int32_t, registers, (uint64_t node, int32_t *registers, stepvan_error *error), (node, registers, error), failed(error)) \
 	X(int32_t, register_recv_buffer, (uint64_t node, const stepvan_tensor *tensor, uint64_t owner, const uint32_t *ranks, const uint64_t *keys, uint64_t count, int64_t timeout_ns, uint64_t *registration, stepvan_error *error), (node, tensor, owner, ranks, keys, count, timeout_ns, registration, error), failed(error)) \
 	X(int32_t, registration_wait, (uint64_t registration, int64_t timeout_ns, stepvan_error *error), (registration, timeout_ns, error), failed(error)) \
 	X(int32_t, unregister, (uint64_t registration, int64_t timeout_ns, stepvan_error *error), (registration, timeout_ns, error), failed(error)) \
@@ -48,6 +50,8 @@
 	X(int32_t, keep, (uint64_t node, uint64_t handler, const void *data, uint64_t *memory, stepvan_error *error), (node, handler, data, memory, error), failed(error)) \
 	X(int32_t, respond, (uint64_t node, uint64_t handler, const stepvan_tensor *tensors, uint64_t count, uint64_t owner, uint64_t *response, stepvan_error *error), (node, handler, tensors, count, owner, response, error), failed(error)) \
 	X(int32_t, respond_vec, (uint64_t node, const stepvan_tensor *tensor, const int64_t *rows, const uint64_t *handlers, uint64_t count, uint64_t owner, uint64_t *response, stepvan_error *error), (node, tensor, rows, handlers, count, owner, response, error), failed(error)) \
+	X(int32_t, respond_on, (uint64_t node, uint64_t stream, uint64_t handler, const stepvan_tensor *tensors, uint64_t count, uint64_t owner, uint64_t *response, stepvan_error *error), (node, stream, handler, tensors, count, owner, response, error), failed(error)) \
+	X(int32_t, respond_vec_on, (uint64_t node, uint64_t stream, const stepvan_tensor *tensor, const int64_t *rows, const uint64_t *handlers, uint64_t count, uint64_t owner, uint64_t *response, stepvan_error *error), (node, stream, tensor, rows, handlers, count, owner, response, error), failed(error)) \
 	X(int32_t, respond_copy, (uint64_t node, uint64_t handler, const stepvan_tensor *tensors, uint64_t count, uint64_t owner, uint64_t *response, int32_t *borrowed, stepvan_error *error), (node, handler, tensors, count, owner, response, borrowed, error), failed(error)) \
 	X(int32_t, respond_vec_copy, (uint64_t node, const stepvan_tensor *tensor, const int64_t *rows, const uint64_t *handlers, uint64_t count, uint64_t owner, uint64_t *response, int32_t *borrowed, stepvan_error *error), (node, tensor, rows, handlers, count, owner, response, borrowed, error), failed(error)) \
 	X(int32_t, response_wait, (uint64_t node, uint64_t response, int64_t timeout_ns, stepvan_error *error), (node, response, timeout_ns, error), failed(error)) \

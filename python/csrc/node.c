@@ -59,8 +59,10 @@ PyObject *node_start(PyObject *self, arguments args, Py_ssize_t count)
 	int failed = settings == NULL ? -1 : wait_for(start, &s, limit);
 	PyMem_Free(settings);
 	Py_DECREF(dict);
-	if (failed == 0)
+	if (failed == 0) {
+		storages_begin(s.node);
 		return PyLong_FromUnsignedLongLong(s.node);
+	}
 	if (s.node != 0) {
 		Py_BEGIN_ALLOW_THREADS
 		stepvan_close(s.node, NULL);
@@ -101,6 +103,7 @@ PyObject *node_close(PyObject *self, PyObject *number)
 	code = stepvan_close(node, &error);
 	Py_END_ALLOW_THREADS
 	closes_ended++;
+	storages_end(node);
 	if (check(code, &error) < 0)
 		return NULL;
 	collect_released();

@@ -15,6 +15,7 @@ typedef struct {
 
 /* The flags of an array. */
 #define CONTIGUOUS 1u
+#define CONTIGUOUS_BY_COLUMNS 2u
 #define WRITEABLE (1u << 10)
 #define WARN_ON_WRITE (1u << 31) /* of views whose elements share memory */
 
@@ -53,6 +54,47 @@ static int look(PyObject *object, const operand *as, stepvan_tensor *tensor)
 	}
 	tensor->data = a->data;
 	return 1;
+}
+
+/* Whether the memory of a view is looked for in its base. An array over other memory counts as the owner itself. */
+static int is_looked_at(PyObject *base)
+{
+	if (PyObject_TypeCheck(base, (PyTypeObject *)numpy.type))
+		return 1;
+	/* A tensor of torch makes another array each time. */
+	return torch.type != NULL && PyObject_TypeCheck(base, (PyTypeObject *)torch.type);
+}
+
+/*
+ * The array that another one is a view of, or the tensor of torch whose memory it shows. Steals a reference. New
+ * reference.
+ */
+PyObject *numpy_owner(PyObject *object)
+{
+	PyObject *base;
+	while (PyObject_TypeCheck(object, (PyTypeObject *)numpy.type) && (base = ((array *)object)->base) != NULL) {
+		if (!is_looked_at(base))
+			break;
+		Py_INCREF(base);
+		Py_DECREF(object);
+		object = base;
+	}
+	return object;
+}
+
+/* Where the memory of an array is. Returns 0 when it has none, or is not contiguous. */
+int numpy_place(PyObject *object, uintptr_t *start, uint64_t *bytes)
+{
+	const array *a = (array *)object;
+	PyObject *value = (a->flags & (CONTIGUOUS | CONTIGUOUS_BY_COLUMNS)) != 0 ? PyObject_GetAttr(object, name_nbytes) : NULL;
+	*start = (uintptr_t)a->data;
+	*bytes = value != NULL ? PyLong_AsUnsignedLongLong(value) : 0;
+	Py_XDECREF(value);
+	if (PyErr_Occurred() != NULL) {
+		PyErr_Clear();
+		return 0;
+	}
+	return a->data != NULL && *bytes > 0;
 }
 
 static int set_dtype(PyObject *object, const operand *as, stepvan_tensor *tensor)

@@ -1,10 +1,13 @@
 /* Registrations. */
 #include "core.h"
 
-/* Registered memory must not move. Torch cannot resize tensors in memory of stepvan_alloc. */
+/*
+ * Registered memory must not move. Torch cannot resize tensors in memory of stepvan_alloc. Nothing has torch refuse to
+ * resize what an accelerator holds.
+ */
 static int fix(PyObject *object, const stepvan_tensor *tensor)
 {
-	int resizable = tensor->memory == 0 && tensor->bytes > 0 && torch.type != NULL && PyObject_TypeCheck(object, (PyTypeObject *)torch.type);
+	int resizable = tensor->memory == 0 && tensor->device_kind == 0 && tensor->bytes > 0 && torch.type != NULL && PyObject_TypeCheck(object, (PyTypeObject *)torch.type);
 	return resizable ? fix_storage(object) : 0;
 }
 
@@ -66,10 +69,26 @@ static PyObject *begin(uint64_t node, const stepvan_tensor *tensor, PyObject *ch
 static PyObject *new_chunks(const stepvan_tensor *tensor, Py_ssize_t count, PyObject *holder)
 {
 	int is_torch = torch.type != NULL && PyObject_TypeCheck(holder, (PyTypeObject *)torch.type);
-	PyObject *storage = is_torch ? storage_of(holder) : NULL;
-	PyObject *chunks = chunks_new(tensor, count, is_torch ? storage : holder);
+	PyObject *storage = is_torch ? storage_of(holder) : NULL, *chunks = NULL;
+	accelerator at = {0};
+	if (tensor->device_kind == 0 || accelerator_of(holder, tensor, storage, &at) == 0)
+		chunks = chunks_new(tensor, count, is_torch ? storage : holder, &at);
+	Py_XDECREF(at.like);
 	Py_XDECREF(storage);
 	return chunks;
+}
+
+/* Reads the tensor of a receive buffer. No work of the program writes to its memory any more. */
+static int buffer_of(PyObject *object, stepvan_tensor *tensor, PyObject **holder)
+{
+	operand as = {"tensor", -1, 1};
+	if (tensor_of(object, &as, tensor, holder) < 0)
+		return -1;
+	if (tensor->device_kind == 0)
+		return 0;
+	int failed = await_stream(tensor);
+	Py_CLEAR(*holder);
+	return failed < 0 ? -1 : tensor_of(object, &as, tensor, holder); /* other threads ran meanwhile */
 }
 
 /*
@@ -82,9 +101,8 @@ PyObject *register_recv_buffer(PyObject *self, arguments args, Py_ssize_t count)
 	stepvan_tensor tensor;
 	PyObject *holder, *chunks = NULL, *result = NULL;
 	Py_ssize_t ranks_count = 0, keys_count = 0;
-	operand as = {"tensor", -1, 1};
 	collect_released();
-	if (expect(count, 4, 4, "register_recv_buffer") < 0 || to_u64(args[0], &node, "node") < 0 || tensor_of(args[1], &as, &tensor, &holder) < 0)
+	if (expect(count, 4, 4, "register_recv_buffer") < 0 || to_u64(args[0], &node, "node") < 0 || buffer_of(args[1], &tensor, &holder) < 0)
 		return NULL;
 	uint64_t *ranks = to_numbers(args[2], &ranks_count, "worker_ranks");
 	uint64_t *keys = ranks != NULL ? to_numbers(args[3], &keys_count, "push_keys") : NULL;

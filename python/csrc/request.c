@@ -174,10 +174,15 @@ static PyObject *request_view(request *r, const char *what, PyObject *key, where
 	Py_XINCREF(view);
 	if (view != NULL || PyErr_Occurred() != NULL)
 		goto done;
+	if (tensor.device_kind != 0) {
+		view = chunk_view(as, &tensor);
+		goto made;
+	}
 	if (tensor.bytes > 0 && check_on(r->node, what, stepvan_keep(r->node, r->handler, tensor.data, &kept, &error), &error) < 0)
 		goto done;
 	memory = memory_new(tensor.data, tensor.bytes, kept, (tensor.flags & STEPVAN_READ_ONLY) != 0 && as == &numpy, NULL);
 	view = memory != NULL ? view_of(as, memory, &tensor) : NULL;
+made:
 	if (view != NULL && PyDict_SetItem(views, key, view) < 0)
 		Py_CLEAR(view);
 done:

@@ -35,17 +35,27 @@ static PyObject *answered(uint64_t node, uint64_t response, int copies, int32_t 
  */
 PyObject *answer(uint64_t node, uint64_t handler, PyObject *objects, int copies)
 {
-	uint64_t response;
+	uint64_t response, stream;
 	int32_t borrowed = 0;
 	stepvan_error error;
 	tensors list;
 	references kept;
 	references_begin(&kept);
+	uint64_t opened = storages_open();
 	PyObject *owner = NULL, *result = NULL;
 	if (tensors_of(&list, objects, "tensors", 0, &kept) == 0 && ((owner = references_owner(&kept)) != NULL || PyErr_Occurred() == NULL)) {
-		int32_t code = copies ? stepvan_respond_copy(node, handler, list.at, (uint64_t)list.count, (uintptr_t)owner, &response, &borrowed, &error)
-		                      : stepvan_respond(node, handler, list.at, (uint64_t)list.count, (uintptr_t)owner, &response, &error);
-		if (check_on(node, "respond", code, &error) == 0) {
+		storages_close(opened, &list);
+		uint64_t n = (uint64_t)list.count, with = (uintptr_t)owner;
+		int on = stream_of(list.at, list.count, &stream);
+		int32_t code = 0;
+		if (on > 0) {
+			code = stepvan_respond_on(node, stream, handler, list.at, n, with, &response, &error);
+			borrowed = 1;
+		} else if (on == 0) {
+			code = copies ? stepvan_respond_copy(node, handler, list.at, n, with, &response, &borrowed, &error)
+			              : stepvan_respond(node, handler, list.at, n, with, &response, &error);
+		}
+		if (on >= 0 && check_on(node, "respond", code, &error) == 0) {
 			if (!copies || borrowed)
 				owner_settle(owner);
 			result = answered(node, response, copies, borrowed);
@@ -124,7 +134,7 @@ static int64_t *all_rows(PyObject *tuple, Py_ssize_t count)
 
 static PyObject *send_rows(uint64_t node, PyObject *buffer, const int64_t *rows, const uint64_t *handlers, Py_ssize_t count, int copies)
 {
-	uint64_t response;
+	uint64_t response, stream;
 	int32_t borrowed = 0;
 	stepvan_error error;
 	stepvan_tensor tensor;
@@ -136,10 +146,18 @@ static PyObject *send_rows(uint64_t node, PyObject *buffer, const int64_t *rows,
 	if (owner == NULL)
 		return NULL;
 	int shared = tensor.memory != 0;
+	if (!shared && storages_wanted > 0)
+		tensor.memory = storage_number(buffer, &tensor);
 	uint64_t with = shared ? 0 : (uintptr_t)owner, n = (uint64_t)count;
-	int32_t code = copies ? stepvan_respond_vec_copy(node, &tensor, rows, handlers, n, with, &response, &borrowed, &error)
-	                      : stepvan_respond_vec(node, &tensor, rows, handlers, n, with, &response, &error);
-	int failed = check_on(node, "respond_vec", code, &error);
+	int on = stream_of(&tensor, 1, &stream), failed = -1;
+	if (on > 0) {
+		failed = check_on(node, "respond_vec", stepvan_respond_vec_on(node, stream, &tensor, rows, handlers, n, with, &response, &error), &error);
+		borrowed = 1;
+	} else if (on == 0) {
+		int32_t code = copies ? stepvan_respond_vec_copy(node, &tensor, rows, handlers, n, with, &response, &borrowed, &error)
+		                      : stepvan_respond_vec(node, &tensor, rows, handlers, n, with, &response, &error);
+		failed = check_on(node, "respond_vec", code, &error);
+	}
 	if (failed < 0 || shared)
 		Py_DECREF(owner);
 	else if (!copies || borrowed)

@@ -142,7 +142,7 @@ int tensor_of(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObj
 {
 	*holder = NULL;
 	tensor->flags = 0;
-	tensor->reserved = 0;
+	tensor->device_kind = tensor->device = 0;
 	int failed;
 	if (torch.type != NULL && PyObject_TypeCheck(object, (PyTypeObject *)torch.type))
 		failed = of_torch(object, as, tensor, holder);
@@ -154,7 +154,7 @@ int tensor_of(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObj
 		Py_CLEAR(*holder);
 		return -1;
 	}
-	tensor->memory = memory_number(tensor->data, tensor->bytes);
+	tensor->memory = tensor->device_kind == 0 ? memory_number(tensor->data, tensor->bytes) : 0;
 	return 0;
 }
 
@@ -172,8 +172,11 @@ static int add(tensors *list, PyObject *object, const operand *as, references *k
 	PyObject *holder;
 	if (tensor_of(object, as, tensor, &holder) < 0)
 		return -1;
-	if (tensor->memory == 0)
+	if (tensor->memory == 0) {
+		if (storages_wanted > 0)
+			tensor->memory = storage_number(object, tensor);
 		return references_add(kept, holder);
+	}
 	Py_DECREF(holder);
 	return 0;
 }

@@ -183,11 +183,139 @@ static int set_shape_of(PyObject *object, const operand *as, stepvan_tensor *ten
 	return failed;
 }
 
+/* CUDA in the numbers of DLPack. */
+#define KIND_CUDA 2
+
+/* Reads which accelerator holds a tensor. */
+static int set_device(PyObject *object, const operand *as, stepvan_tensor *tensor)
+{
+	PyObject *device = PyObject_GetAttr(object, name_device);
+	PyObject *type = device != NULL ? PyObject_GetAttr(device, name_type) : NULL;
+	PyObject *index = type != NULL ? PyObject_GetAttr(device, name_index) : NULL;
+	int known = index != NULL && PyUnicode_Check(type) && PyUnicode_CompareWithASCIIString(type, "cuda") == 0;
+	long number = known && index != Py_None ? PyLong_AsLong(index) : 0;
+	Py_XDECREF(index);
+	Py_XDECREF(type);
+	Py_XDECREF(device);
+	if (!known || number < 0 || number > UINT16_MAX)
+		return wrong_device(object, as);
+	tensor->device_kind = KIND_CUDA;
+	tensor->device = (uint16_t)number;
+	return 0;
+}
+
+/* The stream of torch that works on the device of a tensor at present. New reference. */
+static PyObject *current_stream(const stepvan_tensor *tensor)
+{
+	PyObject *module = PyImport_ImportModule("torch");
+	PyObject *cuda = module != NULL ? PyObject_GetAttrString(module, "cuda") : NULL;
+	PyObject *current = cuda != NULL ? PyObject_CallMethod(cuda, "current_stream", "i", (int)tensor->device) : NULL;
+	Py_XDECREF(cuda);
+	Py_XDECREF(module);
+	return current;
+}
+
+static int handle_of(PyObject *current, uint64_t *stream)
+{
+	PyObject *handle = current != NULL ? PyObject_GetAttrString(current, "cuda_stream") : NULL;
+	*stream = handle != NULL ? PyLong_AsUnsignedLongLong(handle) : 0;
+	Py_XDECREF(handle);
+	Py_XDECREF(current);
+	return PyErr_Occurred() != NULL ? -1 : 0;
+}
+
+/*
+ * Waits for the work that the current stream has for the device of a tensor. That work may still write to the memory,
+ * also for a tensor that had it before.
+ */
+int await_stream(const stepvan_tensor *tensor)
+{
+	PyObject *current = current_stream(tensor);
+	PyObject *done = current != NULL ? PyObject_CallMethodObjArgs(current, name_synchronize, NULL) : NULL;
+	Py_XDECREF(done);
+	Py_XDECREF(current);
+	return done == NULL ? -1 : 0;
+}
+
+/* Whether an accelerator holds one of the tensors, and the stream that works on it; -1 with an exception. */
+int stream_of(const stepvan_tensor *list, Py_ssize_t count, uint64_t *stream)
+{
+	for (Py_ssize_t i = 0; i < count; i++)
+		if (list[i].device_kind != 0)
+			return handle_of(current_stream(&list[i]), stream) < 0 ? -1 : 1;
+	return 0;
+}
+
+/* Reads where the storage of a tensor is that an accelerator holds. at->like is a new reference. */
+int accelerator_of(PyObject *object, const stepvan_tensor *tensor, PyObject *storage, accelerator *at)
+{
+	if (storage == object) {
+		raise_not_supported("register_recv_buffer: tensor: an accelerator holds it, and this torch does not show its storage: use a newer torch");
+		return -1;
+	}
+	PyObject *elements = PyObject_CallMethodObjArgs(object, name_storage_offset, NULL);
+	uint64_t before = elements != NULL ? PyLong_AsUnsignedLongLong(elements) * dtype_size(tensor->dtype) : 0;
+	Py_XDECREF(elements);
+	if (PyErr_Occurred() != NULL)
+		return -1;
+	at->storage = storage;
+	at->start = (uintptr_t)tensor->data - before;
+	at->like = PyObject_CallMethod(object, "new_empty", "((i))", 0);
+	return at->like == NULL ? -1 : 0;
+}
+
+/* The type of torch's tensors for a type: where torch lacks it, signed integers of its size, which every torch has. */
+static int shown_as(int code)
+{
+	static const uint8_t integers[] = {[1] = STEPVAN_UINT8, [2] = STEPVAN_INT16, [4] = STEPVAN_INT32, [8] = STEPVAN_INT64};
+	return torch.dtype[code] != NULL ? code : integers[dtype_size(code)];
+}
+
+/*
+ * A tensor in memory of an accelerator. It holds the storage, and is not a view of the program's tensor. New reference.
+ * Budget: 3 us.
+ */
+PyObject *accelerator_view(const accelerator *at, const stepvan_tensor *tensor)
+{
+	int code = shown_as(tensor->dtype);
+	uint64_t before = (uintptr_t)tensor->data - at->start, size = dtype_size(code);
+	if (before % size != 0) /* complex128 alone has more bytes than its alignment */
+		return raise_invalid("a push of %s: it begins %llu bytes behind the beginning of its storage, where torch shows none (want a multiple of %llu): "
+		                     "register a buffer whose chunks begin at one",
+		                     dtype_name(code), (unsigned long long)before, (unsigned long long)size);
+	PyObject *make = PyObject_GetAttr(at->like, name_new_empty), *none = Py_BuildValue("((i))", 0);
+	PyObject *empty = make != NULL && none != NULL ? PyObject_Call(make, none, torch.wrap_with[code]) : NULL;
+	PyObject *first = PyLong_FromUnsignedLongLong(before / size), *shape = shape_of(tensor), *view = NULL;
+	if (empty != NULL && first != NULL && shape != NULL)
+		view = PyObject_CallMethodObjArgs(empty, name_set_, at->storage, first, shape, NULL);
+	Py_XDECREF(shape);
+	Py_XDECREF(first);
+	Py_XDECREF(empty);
+	Py_XDECREF(none);
+	Py_XDECREF(make);
+	return view;
+}
+
+/* Refuses a view of a storage that the program has resized or moved: the push is where the storage was. */
+int accelerator_check(PyObject *view, const stepvan_tensor *tensor)
+{
+	PyObject *address = PyObject_CallMethodObjArgs(view, name_data_ptr, NULL);
+	void *data = address != NULL ? PyLong_AsVoidPtr(address) : NULL;
+	Py_XDECREF(address);
+	if (PyErr_Occurred() != NULL)
+		return -1;
+	if (data == tensor->data || tensor->bytes == 0)
+		return 0;
+	raise_invalid("a push: the storage of its receive buffer was resized or moved after its registration (got address %p, want %p): leave it as it is until unregister",
+	              data, tensor->data);
+	return -1;
+}
+
 /* Reads a tensor by its attributes. */
 static int look(PyObject *object, const operand *as, stepvan_tensor *tensor)
 {
-	if (truth(object, name_is_cpu) != 1)
-		return wrong_device(object, as);
+	if (truth(object, name_is_cpu) != 1 && set_device(object, as, tensor) < 0)
+		return -1;
 	if (set_shape_of(object, as, tensor) < 0 || set_dtype(object, as, tensor) < 0 || set_bytes(tensor, as) < 0 || check_contiguous(object, as, tensor) < 0)
 		return -1;
 	return set_data(object, as, tensor);

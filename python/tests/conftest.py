@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import preloaded
 import pytest
 
 import stepvan
@@ -30,7 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         module = getattr(item, "module", None)
         starts = any(hasattr(module, name) for name in ("subprocess", "multiprocessing"))
-        if starts or "run" in getattr(item, "fixturenames", ()):
+        if starts or {"run_alone", "with_torch"} & set(getattr(item, "fixturenames", ())):
             item.add_marker("processes")
 
 
@@ -128,15 +129,9 @@ class Program:
 
     patience = 120.0  # seconds
 
-    def __init__(self, code: str, settings: dict[str, str], *arguments: str) -> None:
+    def __init__(self, start: Callable[..., Any], code: str, settings: dict[str, str], *arguments: str) -> None:
         environ = {k: v for k, v in os.environ.items() if not k.startswith(("DMLC_", "STEPVAN_"))}
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(code), *arguments],
-            env={**environ, **settings},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        self.process = start(textwrap.dedent(code), {**environ, **settings}, list(arguments))
 
     def line(self) -> str:
         """The next line that it prints."""
@@ -165,13 +160,17 @@ class Program:
         return out
 
 
-@pytest.fixture
-def run() -> Iterator[Callable[..., Program]]:
+def interpreter(code: str, environ: dict[str, str], arguments: list[str]) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def programs(begin: Callable[..., Any]) -> Iterator[Callable[..., Program]]:
     """Starts programs, none of which survives the test."""
     started: list[Program] = []
 
     def start(code: str, settings: dict[str, str] | None = None, *arguments: str) -> Program:
-        started.append(Program(code, settings or {}, *arguments))
+        started.append(Program(begin, code, settings or {}, *arguments))
         return started[-1]
 
     yield start
@@ -179,6 +178,31 @@ def run() -> Iterator[Callable[..., Program]]:
         if program.process.poll() is None:
             program.process.kill()
             program.process.communicate()
+
+
+@pytest.fixture
+def run_alone() -> Iterator[Callable[..., Program]]:
+    """Starts programs, each in an interpreter of its own."""
+    yield from programs(interpreter)
+
+
+@pytest.fixture
+def run(run_alone: Callable[..., Program]) -> Callable[..., Program]:
+    """How the programs of a module start. One whose programs all need torch makes it ``run_with_torch``."""
+    return run_alone
+
+
+@pytest.fixture(scope="session")
+def with_torch() -> Iterator[preloaded.Parent]:
+    parent = preloaded.Parent()
+    yield parent
+    parent.close()
+
+
+@pytest.fixture
+def run_with_torch(with_torch: preloaded.Parent) -> Iterator[Callable[..., Program]]:
+    """Starts programs that find torch loaded."""
+    yield from programs(with_torch.start)
 
 
 @pytest.fixture

@@ -65,8 +65,9 @@ def test_nodes_that_have_ended_keep_nothing(cluster, how):
     for _ in range(3):
         with pytest.raises(stepvan.ClosedError):
             worker.push_pull([x], [1], [y], [2])
-        with pytest.raises(stepvan.ClosedError):
-            worker.register(x)
+        for side in worker, server:
+            with pytest.raises(stepvan.ClosedError):
+                side.register(x)
         with pytest.raises(stepvan.ClosedError):
             server.register_recv_buffer(buffer, [0], [1])
         with pytest.raises((stepvan.ClosedError, stepvan.StaleError)):
@@ -107,7 +108,7 @@ def test_what_was_taken_is_given_back_once(cluster):
     x, y, buffer = np.zeros(4), np.zeros(4), np.zeros(4)
     before = references(x, y, buffer)
     for _ in range(5):
-        with worker.register(x), server.register_recv_buffer(buffer, [0], [1]):
+        with worker.register(x), server.register(x), server.register_recv_buffer(buffer, [0], [1]):
             assert references(buffer) != before[2:]
             handle = worker.push_pull([x], [1], [y], [2])
             request = server.get_batch(timeout=10)[0]
@@ -146,6 +147,7 @@ def test_unregister_again_has_no_effect(cluster):
     c = cluster()
     for registration in (
         c.workers[0].worker.register(np.zeros(8)),
+        c.servers[0].server.register(np.zeros(8)),
         c.servers[0].server.register_recv_buffer(np.zeros(8), [0], [5]),
     ):
         with registration:
@@ -154,10 +156,12 @@ def test_unregister_again_has_no_effect(cluster):
         registration.unregister(0)
 
 
-def test_ending_one_registration_of_a_tensor_twice_leaves_the_other(cluster):
-    worker = cluster().workers[0].worker
+@pytest.mark.parametrize("side", ["worker", "server"])
+def test_ending_one_registration_of_a_tensor_twice_leaves_the_other(cluster, side):
+    c = cluster()
+    at = c.workers[0].worker if side == "worker" else c.servers[0].server
     tensor = np.zeros(8)
-    first, second = worker.register(tensor), worker.register(tensor)
+    first, second = at.register(tensor), at.register(tensor)
     first.unregister()
     first.unregister()
     assert int(first) != int(second)

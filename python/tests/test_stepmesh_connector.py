@@ -2,6 +2,12 @@
 
 import pytest
 
+
+@pytest.fixture
+def run(run_with_torch):
+    return run_with_torch
+
+
 WORKERS, STAGES, LAYERS = 2, 3, 40
 
 CONNECTOR = f"""

@@ -102,6 +102,15 @@ class Server(Local):
         self._node = node
         self._at = node.number
 
+    def register(self, tensor: Any) -> Registration:
+        """Prepares the memory of a tensor that answers are sent from again and again, until ``unregister``.
+
+        Everything that ``Worker.register`` says applies.
+        """
+        with calling("register", self._at):
+            number = _core.register(self._at, tensor)
+        return Registration(self._node, number)
+
     def register_recv_buffer(
         self, tensor: Any, worker_ranks: Sequence[int], push_keys: Sequence[int], timeout: float | None = None
     ) -> Registration:
@@ -110,7 +119,8 @@ class Server(Local):
         Chunks receive in place, from the return of this call on. Requests have views of the chunks, in the shape of the
         push, which may be smaller. The registration keeps the tensor's memory alive. The storage of a torch tensor can
         never be resized again, and must not be moved: see Worker.register. Registering a (rank, key) again replaces
-        its chunk.
+        its chunk. With a tensor of CUDA, pushes arrive in the memory of the device, and the call first waits for the
+        current stream of torch.
 
         InvalidError: lists of unequal length, bytes that do not divide, wrong alignment, memory of another
         registration, or a rank that is not paired. BusyError: a request on a chunk to be replaced is unanswered.

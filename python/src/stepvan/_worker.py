@@ -118,7 +118,8 @@ class Worker(Local):
         """Sends tensors to servers and asks them to write the pull tensors. It never blocks.
 
         push, pull: lists of contiguous tensors in the memory of the CPU, with up to 8 dimensions: of torch, of numpy, or
-            objects with ``__dlpack__`` or the buffer protocol. stepvan keeps them alive until the handle has finished,
+            objects with ``__dlpack__`` or the buffer protocol. Those of torch may be in memory of CUDA: the exchange
+            follows the work on the current stream. stepvan keeps them alive until the handle has finished,
             and the program must not change them until then. After TimeoutError they are still in use. Until the end,
             do not resize or move the storage of a torch tensor, which would free its memory (``resize_``, ``set_``,
             ``share_memory_``, a queue of torch.multiprocessing). Pulls must not share memory with each other. A pull
@@ -155,13 +156,16 @@ class Worker(Local):
     def register(self, tensor: Any) -> Registration:
         """Prepares the memory of a tensor that is pushed or pulled again and again, until ``unregister``.
 
-        The registration keeps the memory alive. The storage of a torch tensor can never be resized again, even after
-        ``unregister``: torch raises RuntimeError in ``resize_``, and where ``out=`` would need more room. After that error
-        some versions of torch show the larger shape in the tensor: do not use it then. stepvan cannot prevent that a
-        program moves a storage (``set_``, ``share_memory_``, a queue of torch.multiprocessing), which takes the memory
-        along: do that before. Registering the tensor again gives a further Registration. NotSupportedError: torch could
-        resize the tensor, because it does not work with the installed numpy. Tensors of ``empty`` and ``zeros`` can be
-        registered even so.
+        A device reaches only memory that is registered with it. Registering and unregistering take up to half a second
+        for a GiB where the node has such a device; other threads continue meanwhile. In a joint process the registration
+        is of the worker and of the server. The registration keeps the memory alive. The storage of a torch tensor can
+        never be resized again, even after ``unregister``: torch raises RuntimeError in ``resize_``, and where ``out=``
+        would need more room. After that error some versions of torch show the larger shape in the tensor: do not use it
+        then. stepvan cannot prevent that a program moves a storage (``set_``, ``share_memory_``, a queue of
+        torch.multiprocessing), which takes the memory along: do that before. Nor can it prevent that a program resizes a
+        storage of CUDA: do not do that. Registering the tensor again gives a further Registration. NotSupportedError:
+        torch could resize the tensor, because it does not work with the installed numpy. Tensors of ``empty`` and
+        ``zeros`` can be registered even so.
         """
         with calling("register", self._at):
             number = _core.register(self._at, tensor)

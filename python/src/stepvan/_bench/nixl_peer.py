@@ -22,7 +22,7 @@ from stepvan._bench.spec import Meter, Spec, answer_to, check_answer, pattern
 from stepvan._bench.work import Asker, Words
 
 # UCX_TLS for each van: what UCX may use.
-_TRANSPORTS = {"shm": "shm,self", "tcp": "tcp"}
+_TRANSPORTS = {"shm": "shm,self", "tcp": "tcp", "rdma": "rc"}
 
 # Seconds: between two checks that exchanges make progress, and for the end of the process.
 PATIENCE = 60
