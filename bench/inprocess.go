@@ -80,6 +80,8 @@ func (o *Options) vanSetting() config.Van {
 		return config.VanMem
 	case Shm:
 		return config.VanShm
+	case RDMA:
+		return config.VanRDMA
 	}
 	return config.VanTCP
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/stepvan/stepvan/bench/limit"
+	"github.com/stepvan/stepvan/internal/wire"
 )
 
 // Names of limits that are not an exchange of the same bytes alone.
@@ -22,6 +23,9 @@ func (o *Options) limit() limits { return limits{o} }
 // spec describes the exchange without stepvan that moves the same bytes.
 func (l limits) spec() limit.Spec {
 	s := limit.Spec{Kind: l.kind(), Push: int64(l.o.Push), Pull: int64(l.o.Pull), Parties: 1 + l.servers(), Inside: l.o.inOneProcess(), Work: l.o.Work}
+	if s.Kind == limit.Perftest {
+		s.Head = rdmaHead
+	}
 	if l.o.InPlace && s.Kind == limit.Memory {
 		if s.InPlace = l.o.Work.Any(); !s.InPlace {
 			s.Push, s.Pull = 0, 0
@@ -30,11 +34,17 @@ func (l limits) spec() limit.Spec {
 	return s
 }
 
+// rdmaHead is what a request over RDMA has besides payload: the prefix of its slot, its header, and the descriptors of
+// a push and a pull. An answer has a little less.
+const rdmaHead = 32 + wire.HeaderSize + 2*48
+
 func (l limits) kind() limit.Kind {
 	park := l.o.Progress == progressPark
 	switch {
 	case l.o.Van == Shm, l.o.Van == Mem:
 		return limit.Memory
+	case l.o.Van == RDMA:
+		return limit.Perftest
 	case l.o.Van == Unix && park:
 		return limit.UnixNetpoll
 	case l.o.Van == Unix:
@@ -61,12 +71,14 @@ func (l limits) name() string {
 		return limitGo
 	case t.limit != "" || !t.bare:
 		return t.limit
-	case l.o.Cores.shared():
+	case l.o.Cores.shared(), l.without():
 		return ""
 	case kind == limit.Memory && l.o.InPlace:
 		return "flag"
 	case kind == limit.Memory:
 		return "copy and flag"
+	case kind == limit.Perftest:
+		return string(kind)
 	case l.o.Workload == Weights:
 		return string(kind) + " stream"
 	}
@@ -76,7 +88,12 @@ func (l limits) name() string {
 // bare reports whether the limit is an exchange of worker 0 and servers without stepvan.
 // Otherwise the limit is another measurement, or the options have no limit.
 func (l limits) bare() bool {
-	return l.o.traits().bare && !l.o.Nodes.Python() && !l.o.baseline && !l.o.Cores.shared()
+	return l.o.traits().bare && !l.o.Nodes.Python() && !l.o.baseline && !l.o.Cores.shared() && !l.without()
+}
+
+// without reports whether perftest has nothing that compares: it neither computes nor writes to several servers.
+func (l limits) without() bool {
+	return l.o.Van == RDMA && (l.o.Work.Any() || l.o.Workload == Fanout || l.o.Workload == Barrier)
 }
 
 // from is the limit in us when a bare exchange takes bare us. For a layer of afd3, either the

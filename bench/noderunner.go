@@ -187,7 +187,13 @@ func (m *nodeRunner) runLimit(count int) (r *reply, err error) {
 		r, err = &reply{}, m.answerer.Run(count)
 	case m.caller != nil:
 		m.times.reset()
-		r, err = m.spec.measured(func() error { return m.caller.Run(count, m.times.add) })
+		sum := time.Duration(0)
+		r, err = m.spec.measured(func() error {
+			return m.caller.Run(count, func(d time.Duration) { sum += d; m.times.add(d) })
+		})
+		if m.caller.Apart() {
+			r.Elapsed = sum
+		}
 		r.Copy = m.copier.Run(copyTime)
 	default:
 		return nil, errs.Invalid("%s before %s and %s", verbLimit, verbOpen, verbConnect)

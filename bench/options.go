@@ -16,11 +16,12 @@ const (
 	TCP  Van = "tcp"  // TCP over loopback, each node a process
 	Unix Van = "unix" // Unix sockets, each node a process
 	Shm  Van = "shm"  // shared memory, each node a process
+	RDMA Van = "rdma" // RDMA between devices of this machine, each node a process
 	Mem  Van = "mem"  // all nodes in this process
 )
 
 // Vans lists them all.
-var Vans = []Van{TCP, Unix, Shm, Mem}
+var Vans = []Van{TCP, Unix, Shm, RDMA, Mem}
 
 // Values of Options.Progress.
 const (

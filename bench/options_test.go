@@ -111,7 +111,7 @@ func TestMistakesInOptions(t *testing.T) {
 		o    Options
 		want []string
 	}{
-		"unknown words":    {Options{Workload: "w", Van: "v", Progress: "p", Nodes: "n", Node: node}, []string{`--workload "w" is unknown: write echo, afd, afd3, incast, fanout, pairs, weights, barrier, batch, idle, start`, `--van "v" is unknown: write tcp, unix, shm, mem`, `--progress "p"`, `--nodes "n" is unknown: write go, numpy, torch`}},
+		"unknown words":    {Options{Workload: "w", Van: "v", Progress: "p", Nodes: "n", Node: node}, []string{`--workload "w" is unknown: write echo, afd, afd3, incast, fanout, pairs, weights, barrier, batch, idle, start`, `--van "v" is unknown: write tcp, unix, shm, rdma, mem`, `--progress "p"`, `--nodes "n" is unknown: write go, numpy, torch`}},
 		"numbers":          {Options{Workers: -1, Servers: 1 << 20, Inflight: -2, Rounds: -1, Count: -1, Duration: -time.Second, Node: node}, []string{"--workers", "--servers", "--inflight", "--rounds", "--count", "--duration"}},
 		"sizes":            {Options{Push: -1, Pull: -1, Bulk: -1, Cores: Cores{Pin: -1, Quota: -1}, Compute: -1, Node: node}, []string{"--push", "--pull", "--bulk", "--pin", "--quota", "--compute"}},
 		"echo answers":     {Options{Pull: 16, Node: node}, []string{"--pull 16B differs from --push 8B"}},
@@ -132,7 +132,7 @@ func TestMistakesInOptions(t *testing.T) {
 		"profile, Python":  {Options{Profile: "x", Nodes: TorchNodes, Node: node}, []string{"--profile does not work"}},
 		"weights of NIXL":  {Options{Workload: Weights, Nodes: NixlNodes, Node: node}, []string{"--workload weights does not work with --peer nixl: use echo or afd"}},
 		"NIXL in process":  {Options{Nodes: NixlNodes, Together: true}, []string{"one process does not work with --peer nixl"}},
-		"NIXL over unix":   {Options{Van: Unix, Nodes: NixlNodes, Node: node}, []string{"--van unix does not work with --peer nixl: use shm or tcp"}},
+		"NIXL over unix":   {Options{Van: Unix, Nodes: NixlNodes, Node: node}, []string{"--van unix does not work with --peer nixl: use shm, tcp or rdma"}},
 		"many of NIXL":     {Options{Workers: 2, Nodes: NixlNodes, Node: node}, []string{"more than one worker, server or exchange in flight does not work"}},
 		"NIXL, in flight":  {Options{Inflight: 2, Nodes: NixlNodes, Node: node}, []string{"more than one worker, server or exchange in flight does not work"}},
 		"NIXL in place":    {Options{Workload: AFD, InPlace: true, Nodes: NixlNodes, Node: node}, []string{"--in-place does not work with --peer nixl"}},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -66,7 +67,8 @@ func TestRuns(t *testing.T) {
 			require.Positive(t, r.P50)
 			require.GreaterOrEqual(t, r.P99, r.P50)
 			require.Positive(t, r.LimitP50)
-			require.Positive(t, r.Ratio)
+			require.NotEmpty(t, r.Details.Samples.Ratio)
+			require.Positive(t, slices.Max(r.Details.Samples.Ratio), "a busy machine may round the median to 0")
 			require.NotEmpty(t, r.Details.Samples.P50)
 			require.Len(t, r.Details.Samples.Ratio, len(r.Details.Samples.P50))
 			require.Len(t, r.Details.Curve.Limit, len(r.Details.Curve.Percent))

@@ -14,7 +14,11 @@ func Listen(s Spec) (*Answerer, string, error) {
 	if err := s.check(); err != nil {
 		return nil, "", err
 	}
-	if s.Kind == Memory {
+	switch s.Kind {
+	case Perftest:
+		addr, err := rdmaHost()
+		return &Answerer{spec: s}, addr, err
+	case Memory:
 		m, addr, err := createMemory(&s)
 		if err != nil {
 			return nil, "", err
@@ -30,6 +34,9 @@ func Listen(s Spec) (*Answerer, string, error) {
 
 // Run answers count exchanges. The first call waits for the caller.
 func (a *Answerer) Run(count int) error {
+	if a.spec.Kind == Perftest {
+		return nil // the caller runs both sides
+	}
 	if err := a.accept(); err != nil {
 		return err
 	}

@@ -24,6 +24,7 @@ type Caller struct {
 	spec  Spec
 	to    []side
 	asker *work.Asker // nil: no work
+	rdma  *perftest   // nil: bytes are sent to the answerers
 }
 
 // Connect connects with the answerers that listen at addrs.
@@ -37,6 +38,9 @@ func Connect(ctx context.Context, s Spec, addrs ...string) (*Caller, error) {
 			return nil, errs.Invalid("a limit with work has %d answerers, want 1", len(addrs))
 		}
 		c.asker = work.NewAsker(s.Work)
+	}
+	if s.Kind == Perftest {
+		return c, c.useRDMA(addrs)
 	}
 	var push, pull []byte // of all sockets
 	if s.Kind != Memory {
@@ -53,6 +57,17 @@ func Connect(ctx context.Context, s Spec, addrs ...string) (*Caller, error) {
 	return c, nil
 }
 
+func (c *Caller) useRDMA(addrs []string) (err error) {
+	if len(addrs) != 1 {
+		return errs.Invalid("a limit of RDMA has %d answerers, want 1", len(addrs))
+	}
+	c.rdma, err = newPerftest(addrs[0], c.spec)
+	return err
+}
+
+// Apart reports whether exchanges are not timed by the clock of Run: other programs make them, and take time to start.
+func (c *Caller) Apart() bool { return c.rdma != nil }
+
 func connect(ctx context.Context, s *Spec, addr string, push, pull []byte) (side, error) {
 	if s.Kind == Memory {
 		return openMemory(s, addr)
@@ -68,6 +83,9 @@ func connect(ctx context.Context, s *Spec, addr string, push, pull []byte) (side
 // Run does count exchanges and reports the time of each, without that for which the answerer computes.
 // Budget: 0 allocations per exchange.
 func (c *Caller) Run(count int, took func(time.Duration)) error {
+	if c.rdma != nil {
+		return c.rdma.run(count, took)
+	}
 	defer c.spec.lock()()
 	for last := trace.Now(); count > 0; count-- {
 		task, err := c.exchange()
@@ -105,6 +123,9 @@ func (c *Caller) exchange() (task work.Task, err error) {
 
 // Close ends the connections, and the waits of answerers.
 func (c *Caller) Close() {
+	if c.rdma != nil {
+		c.rdma.close()
+	}
 	for _, to := range c.to {
 		to.close()
 	}

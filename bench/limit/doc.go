@@ -2,7 +2,7 @@
 // stepvan between the program and the kernel.
 //
 // A Caller sends bytes to one or several Answerers, and waits until each has sent its own
-// back. There are five kinds:
+// back. There are six kinds:
 //
 //   - Socket and UnixSocket: non-blocking send and recv in tight loops, without a poller or
 //     frames; the bytes are read into one buffer
@@ -10,6 +10,8 @@
 //   - Memory: both sides copy from their own memory into a file that both have mapped.
 //     Then they raise an atomic number on which the other side spins. Without bytes to
 //     copy only the number remains
+//   - Perftest: the programs of package perftest say what the bytes cost over RDMA, one way
+//     and the other. The answerer only names its address
 //
 // With Spec.Work the sides also do what programs do besides exchanging: see package work.
 //

@@ -18,6 +18,7 @@ const (
 	Netpoll     Kind = "netpoll"
 	UnixNetpoll Kind = "unix netpoll"
 	Memory      Kind = "memory"
+	Perftest    Kind = "perftest"
 )
 
 // Spec is what both sides must agree on.
@@ -25,6 +26,7 @@ type Spec struct {
 	Kind    Kind
 	Push    int64     // bytes to each answerer; 0 with Memory only
 	Pull    int64     // bytes from each answerer; 0 with Memory only
+	Head    int64     // with Perftest: bytes that a small message has besides
 	Parties int       // threads that spin: the caller and its answerers
 	Inside  bool      // all sides are goroutines of one process
 	InPlace bool      // with Memory: the sides write their bytes where the other side reads them
@@ -37,7 +39,7 @@ func (s *Spec) check() error {
 	switch s.Kind {
 	case Memory:
 		least = 0
-	case Socket, UnixSocket, Netpoll, UnixNetpoll:
+	case Socket, UnixSocket, Netpoll, UnixNetpoll, Perftest:
 	default:
 		return errs.Invalid("%q is not a kind of limit", s.Kind)
 	}

@@ -86,7 +86,7 @@ func (f *family) along(path string) (out []*bench.Report) {
 }
 
 // palette has a colour for each van, and others for further ones.
-var palette = map[string]string{"tcp": "#2563eb", "unix": "#0d9488", "shm": "#ea580c", "mem": "#7c3aed"}
+var palette = map[string]string{"tcp": "#2563eb", "unix": "#0d9488", "shm": "#ea580c", "mem": "#7c3aed", "rdma": "#be123c"}
 
 var furtherColours = []string{"#db2777", "#65a30d", "#ca8a04", "#475569", "#0284c7", "#b91c1c"}
 

@@ -71,7 +71,7 @@ these nodes with NIXL.
 
 --peer nixl measures two processes in Python that exchange the same bytes with agents of
 NIXL, in turns with the others. It measures echo and afd with one worker and one server, and
---van shm and tcp. It needs NIXL: pip install --no-deps nixl-cu12==1.5.1 nixl==1.5.1 numpy
+--van shm, tcp and rdma. It needs NIXL: pip install --no-deps nixl-cu12==1.5.1 nixl==1.5.1 numpy
 
 --json writes one object per measurement. The first fields say what was measured:
 workload, van, workers, servers, push_bytes, pull_bytes, inflight, progress.

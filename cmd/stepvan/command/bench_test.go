@@ -94,7 +94,7 @@ func TestMistakesInBench(t *testing.T) {
 		want string
 	}{
 		"unknown workload":   {[]string{"--workload", "ecco"}, 1, `--workload "ecco" is unknown: write goals, echo, afd, afd3, incast,`},
-		"unknown van":        {[]string{"--workload", "echo", "--van", "tcp,pigeon"}, 1, `--van "pigeon" is unknown: write tcp, unix, shm, mem`},
+		"unknown van":        {[]string{"--workload", "echo", "--van", "tcp,pigeon"}, 1, `--van "pigeon" is unknown: write tcp, unix, shm, rdma, mem`},
 		"no workload":        {[]string{"--workload", ""}, 1, "--workload is empty: write goals, echo,"},
 		"half a list":        {[]string{"--workload", "echo,"}, 1, `--workload "" is unknown: write goals, echo,`},
 		"no such folder":     {[]string{"--workload", "echo", "--html", "/nowhere/x.html"}, 1, "--html: /nowhere/x.html: no such file or directory: name a file in a folder that exists"},

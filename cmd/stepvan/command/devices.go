@@ -12,7 +12,7 @@ import (
 )
 
 // devicesFlags are the flags of `stepvan devices`.
-type devicesFlags struct{ json, gids bool }
+type devicesFlags struct{ json, gids, counters bool }
 
 func newDevices() *cobra.Command {
 	var f devicesFlags
@@ -27,6 +27,7 @@ STEPVAN_RDMA_DEVICES, STEPVAN_RDMA_GID_INDEX and DMLC_INTERFACE choose.
 The exit code is 1 when the settings name what this machine does not have.`,
 		Example: `    stepvan devices
     stepvan devices --gids                         with all GID tables
+    stepvan devices --counters                     with retries, losses and congestion of each port
     STEPVAN_RDMA_DEVICES=mlx5 stepvan devices      what the list allows
     stepvan devices --json | jq -r '.selection.choices[].device'`,
 		GroupID: groupInspect,
@@ -35,7 +36,9 @@ The exit code is 1 when the settings name what this machine does not have.`,
 	}
 	c.Flags().BoolVar(&f.json, "json", false, "as a JSON object, with everything")
 	c.Flags().BoolVar(&f.gids, "gids", false, "with the entries of all GID tables")
+	c.Flags().BoolVar(&f.counters, "counters", false, "with what the hardware has counted of retries, losses and congestion")
 	c.MarkFlagsMutuallyExclusive("json", "gids")
+	c.MarkFlagsMutuallyExclusive("json", "counters")
 	return c
 }
 
@@ -47,10 +50,11 @@ func (f *devicesFlags) run(out, errOut io.Writer) error {
 		return err
 	}
 	r := devices.New(&s, inv, l, config.OfProcess)
+	r.Counters = devices.Counters(inv)
 	if f.json {
 		err = devices.JSON(out, r)
 	} else {
-		err = devices.Print(out, r, f.gids)
+		err = devices.Print(out, r, devices.Parts{GIDs: f.gids, Counters: f.counters})
 	}
 	if err != nil || r.Mistake == "" {
 		return err

@@ -21,9 +21,15 @@ func JSON(w io.Writer, r *Report) error {
 	return e.Encode(r)
 }
 
+// Parts are what Print writes beside the rest.
+type Parts struct {
+	GIDs     bool // the GID tables
+	Counters bool // what the ports have counted of trouble
+}
+
 // Print writes the report for people: a table of the ports, what is not used and why, and accelerators with their
-// nearest devices. With gids it lists the GID tables, too. The error comes from w.
-func Print(w io.Writer, r *Report, gids bool) error {
+// nearest devices. The error comes from w.
+func Print(w io.Writer, r *Report, parts Parts) error {
 	var b strings.Builder
 	if len(r.Devices) == 0 {
 		fmt.Fprintf(&b, "No RDMA device: %s.\n", r.WhyNone())
@@ -31,8 +37,11 @@ func Print(w io.Writer, r *Report, gids bool) error {
 		return err
 	}
 	r.ports(&b)
-	if gids {
+	if parts.GIDs {
 		r.tables(&b)
+	}
+	if parts.Counters {
+		r.counters(&b)
 	}
 	r.accelerators(&b)
 	r.notes(&b)
@@ -144,6 +153,22 @@ func (r *Report) tables(b *strings.Builder) {
 			for _, g := range p.GIDs {
 				rows = append(rows, []string{d.Name, strconv.Itoa(p.Number), strconv.Itoa(g.Index), g.String(), cmp.Or(string(g.Type), "unknown"), cmp.Or(g.Interface, "-")})
 			}
+		}
+	}
+	b.WriteByte('\n')
+	table(b, rows)
+}
+
+// counters lists what has gone wrong at the ports, and which ports have seen nothing of that.
+func (r *Report) counters(b *strings.Builder) {
+	rows := [][]string{{"DEVICE", "PORT", "COUNTER", "VALUE"}}
+	for _, p := range r.Counters {
+		port, list := strconv.Itoa(p.Port), p.Trouble()
+		for _, c := range list {
+			rows = append(rows, []string{p.Device, port, c.Name, strconv.FormatUint(c.Value, 10)})
+		}
+		if len(list) == 0 {
+			rows = append(rows, []string{p.Device, port, "no retries, losses or congestion", "-"})
 		}
 	}
 	b.WriteByte('\n')

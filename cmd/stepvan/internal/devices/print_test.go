@@ -33,7 +33,7 @@ func report(t *testing.T, m *devicetest.Tree, edit func(*config.Settings), l *rd
 func printed(t *testing.T, r *Report, gids bool) string {
 	t.Helper()
 	var b strings.Builder
-	require.NoError(t, Print(&b, r, gids))
+	require.NoError(t, Print(&b, r, Parts{GIDs: gids}))
 	return b.String()
 }
 
@@ -78,6 +78,22 @@ func TestTablesOfGIDs(t *testing.T) {
 	out := printed(t, report(t, host(), nil, &rdma.Library{}), true)
 	require.Contains(t, out, "mlx5_0  1     3    10.0.0.1  RoCE v2     eth0\n")
 	require.Contains(t, out, "mlx5_1  1     0    fe80::9   InfiniBand  -\n")
+}
+
+func TestTableOfCounters(t *testing.T) {
+	r := report(t, host(), nil, &rdma.Library{})
+	r.Counters = []device.PortCounters{
+		{Device: "mlx5_0", Port: 1, List: []device.Counter{{Name: "out_of_sequence", Value: 3}, {Name: "rx_write_requests", Value: 9}}},
+		{Device: "mlx5_1", Port: 1},
+	}
+	var b strings.Builder
+	require.NoError(t, Print(&b, r, Parts{Counters: true}))
+	require.Contains(t, b.String(), `
+DEVICE  PORT  COUNTER                           VALUE
+mlx5_0  1     out_of_sequence                   3
+mlx5_1  1     no retries, losses or congestion  -
+`)
+	require.NotContains(t, printed(t, r, false), "out_of_sequence")
 }
 
 func TestWithoutDevices(t *testing.T) {

@@ -10,12 +10,13 @@ import (
 // Report is what Print and JSON write.
 type Report struct {
 	*device.Inventory
-	Library      string            `json:"library"` // "": it works; else why not
-	Providers    []string          `json:"providers"`
-	Accelerators []Near            `json:"accelerators"`
-	Selection    *device.Selection `json:"selection"`
-	Mistake      string            `json:"mistake,omitempty"` // of the settings, which contradict the machine
-	None         string            `json:"none,omitempty"`    // why a node uses no device
+	Library      string                `json:"library"` // "": it works; else why not
+	Providers    []string              `json:"providers"`
+	Accelerators []Near                `json:"accelerators"`
+	Selection    *device.Selection     `json:"selection"`
+	Counters     []device.PortCounters `json:"counters"`          // of every port
+	Mistake      string                `json:"mistake,omitempty"` // of the settings, which contradict the machine
+	None         string                `json:"none,omitempty"`    // why a node uses no device
 }
 
 // Near is an accelerator with the device that is nearest to it.
@@ -27,7 +28,7 @@ type Near struct {
 
 // New makes the report of an inventory, for a node with settings s.
 func New(s *config.Settings, inv *device.Inventory, l *rdma.Library, lookup func(string) (string, bool)) *Report {
-	r := &Report{Inventory: inv, Providers: append([]string{}, l.Providers...), Accelerators: []Near{}}
+	r := &Report{Inventory: inv, Providers: append([]string{}, l.Providers...), Accelerators: []Near{}, Counters: []device.PortCounters{}}
 	if l.Err != nil {
 		r.Library = l.Err.Error()
 	}
@@ -45,6 +46,15 @@ func New(s *config.Settings, inv *device.Inventory, l *rdma.Library, lookup func
 	}
 	r.Selection, r.None = selection, selection.Why(inv)
 	return r
+}
+
+// Counters reads those of every port of this machine.
+func Counters(inv *device.Inventory) []device.PortCounters {
+	all := []device.PortCounters{}
+	for i := range inv.Devices {
+		all = append(all, device.ThisMachine().Counters(inv.Devices[i].Name)...)
+	}
+	return all
 }
 
 // choice finds the choice for a port.

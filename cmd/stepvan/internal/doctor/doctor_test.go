@@ -101,6 +101,7 @@ func healthy() *machine {
 			},
 			Interfaces: func() ([]reach.Interface, error) { return m.interfaces, nil },
 			Route:      func(netip.Addr) (netip.Addr, error) { return netip.MustParseAddr("10.0.0.2"), nil },
+			Device:     func(*config.Settings) netip.Addr { return netip.Addr{} },
 		},
 		Machine:    affinity.Machine{Root: m.files},
 		Listen:     func(_ context.Context, addr string) error { return m.listen[addr] },
@@ -254,11 +255,12 @@ func TestFindings(t *testing.T) {
 		{"ring memory in a small container", "DMLC_NUM_SERVER=500", func(m *machine) { m.write("sys/fs/cgroup/pod/memory.max", strconv.Itoa(512<<20)) }, Check{"ring memory", Warn, "of 512MiB allowed by the control group", "limits.memory"}},
 		{"peer memory that is not wanted", "STEPVAN_PEER_MEMORY=0", func(m *machine) { m.peerMemory = unix.ENOSYS }, Check{"peer memory", OK, "is not read (STEPVAN_PEER_MEMORY=0)", ""}},
 		{"peer memory broken", "", func(m *machine) { m.peerMemory = unix.EFAULT }, Check{"peer memory", OK, "bad address", "seccomp"}},
-		{"van", "", nil, Check{"van", OK, "shm between nodes of this machine (same machine), tcp with others", ""}},
+		{"van", "", nil, Check{"van", OK, "shm between nodes of this machine (same machine); with others rdma where both have a device, else tcp", ""}},
 		{"van of this machine", "DMLC_LOCAL=1 DMLC_PS_ROOT_URI=10.0.0.2", nil, Check{"van", OK, "shm between nodes of this machine (same machine)", ""}},
+		{"van of other machines", "STEPVAN_VAN=shm+rdma", nil, Check{"van", OK, "shm between nodes of this machine (same machine), rdma with others", ""}},
 		{"van demanded", "STEPVAN_VAN=shm", nil, Check{"van", OK, "shm between nodes of this machine (same machine)", ""}},
 		{"second best van", "", func(m *machine) { m.van = [2]string{"tcp", "shm: no memfd"} }, Check{"van", Warn, "tcp between nodes of this machine (shm: no memfd)", "STEPVAN_VAN=tcp"}},
-		{"tcp demanded", "STEPVAN_VAN=tcp", func(m *machine) { m.van = [2]string{"tcp", "STEPVAN_VAN=tcp"} }, Check{"van", OK, "tcp between nodes of this machine (STEPVAN_VAN=tcp)", ""}},
+		{"tcp demanded", "STEPVAN_VAN=tcp", func(m *machine) { m.van = [2]string{"tcp", "STEPVAN_VAN=tcp"} }, Check{"van", OK, "tcp between nodes of this machine (STEPVAN_VAN=tcp), and with others", ""}},
 		{"no van", "STEPVAN_VAN=shm", func(m *machine) { m.pair = errors.New("no memfd") }, Check{"van", Fail, "no memfd", "STEPVAN_VAN=auto"}},
 
 		{"small socket buffers", "", func(m *machine) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/cmd/stepvan/internal/rdma"
+	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/internal/reach"
 	"github.com/stepvan/stepvan/internal/verbs"
 	"github.com/stepvan/stepvan/rdma/device"
@@ -39,7 +40,8 @@ func (d devices) checkDevices() {
 		d.ok(name, "no device: "+none)
 		return
 	} else if none != "" {
-		d.fail(name, fmt.Sprintf("STEPVAN_VAN=%s demands it, and there is no device: %s", s.Van, none), "set STEPVAN_VAN=auto, or give this machine or container a device")
+		demand := assignment(s.Written(d.sys.Settings, "STEPVAN_VAN"))
+		d.problem(name, demand+" demands it, and there is no device: "+none, "set STEPVAN_VAN=auto, or give this machine or container a device")
 		return
 	}
 	selection, err := reach.Devices(s, inv, d.sys.Settings)
@@ -55,13 +57,12 @@ func (d devices) checkDevices() {
 		d.checkGroup(c.Device)
 	}
 	d.checkPinning(len(selection.Choices) > 0)
-	d.ok("RDMA van", "this version carries no tensors over RDMA: the lines above prepare the machine for one that does")
 }
 
-// problem is a failure where the settings demand RDMA. Elsewhere tensors take another way.
+// problem is a failure where the settings demand RDMA for all tensors. Elsewhere some take another way.
 func (d devices) problem(name, found, fix string) {
 	status := Warn
-	if reach.DemandsRDMA(&d.settings) {
+	if d.settings.Van == config.VanRDMA {
 		status = Fail
 	}
 	d.add(name, status, found, fix)

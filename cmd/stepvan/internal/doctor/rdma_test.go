@@ -40,7 +40,6 @@ func TestHealthyDevice(t *testing.T) {
 		{"RDMA files", OK, "rdma_cm and uverbs can be opened below /dev/infiniband", ""},
 		{"RDMA library", OK, "libibverbs and librdmacm work; the kernel copies registered memory for a fork", ""},
 		{"RDMA memory", OK, "may pin any amount", ""},
-		{"RDMA van", OK, "this version carries no tensors over RDMA: the lines above prepare the machine for one that does", ""},
 	}, got)
 }
 
@@ -78,6 +77,7 @@ func TestFindingsOfDevices(t *testing.T) {
 	}{
 		{"none", "", bare, Check{"RDMA", OK, "no device: the kernel has no RDMA loaded", ""}},
 		{"none, demanded", demanded, bare, Check{"RDMA", Fail, "STEPVAN_VAN=rdma demands it, and there is no device: the kernel has no RDMA loaded", "set STEPVAN_VAN=auto"}},
+		{"none, demanded between machines", "DMLC_ENABLE_RDMA=ibverbs", bare, Check{"RDMA", Warn, "STEPVAN_VAN=shm+rdma demands it", "set STEPVAN_VAN=auto"}},
 		{"none in this namespace", "", func(m *machine) {
 			bare(m)
 			m.devices.Write("sys/module/ib_core/parameters/netns_mode", "N")

@@ -12,7 +12,7 @@ import (
 
 // wantsShm reports whether nodes with these settings share memory where they can.
 func (d *doctor) wantsShm() bool {
-	return d.settings.Van == config.VanAuto || d.settings.Van == config.VanShm
+	return d.settings.Carries(config.VanShm)
 }
 
 // checkSharing checks what nodes of this machine need to share memory, and which van they would
@@ -111,14 +111,21 @@ func (d sharing) checkPair(ctx context.Context) {
 		return
 	}
 	found := van + " between nodes of this machine (" + reason + ")"
-	if s.Van != config.VanShm && !s.Local {
-		found += ", tcp with others"
+	if !s.Local {
+		found += withOthers[s.Van]
 	}
 	if s.Van == config.VanAuto && van != string(config.VanShm) {
 		d.warn("van", found, "fix the findings above: shared memory is several times as fast; STEPVAN_VAN=tcp accepts this van and ends the warning")
 		return
 	}
 	d.ok("van", found)
+}
+
+// withOthers says what carries tensors between machines.
+var withOthers = map[config.Van]string{
+	config.VanAuto:    "; with others rdma where both have a device, else tcp",
+	config.VanTCP:     ", and with others",
+	config.VanShmRDMA: ", rdma with others",
 }
 
 // pairTime is how many times o.Reach two nodes may take to connect.
