@@ -38,6 +38,13 @@ func smallModel(t testing.TB, parts int) (*model.Attention, []*model.FFNSlice) {
 func split(t testing.TB, a *model.Attention, slices []*model.FFNSlice, workers, maxTokens int, sentences [][]int32) ([]model.Embedding, *cluster) {
 	t.Helper()
 	c := start(t, workers, len(slices))
+	return c.embed(a, slices, maxTokens, sentences), c
+}
+
+// embed has the workers embed their shares of sentences, and ends the cluster.
+func (c *cluster) embed(a *model.Attention, slices []*model.FFNSlice, maxTokens int, sentences [][]int32) []model.Embedding {
+	t, workers := c.t, len(c.workers)
+	t.Helper()
 	c.serve(slices, maxTokens)
 	shares := make([][]model.Embedding, workers)
 	var working sync.WaitGroup
@@ -61,7 +68,7 @@ func split(t testing.TB, a *model.Attention, slices []*model.FFNSlice, workers, 
 	for _, s := range shares {
 		all = append(all, s...)
 	}
-	return all, c
+	return all
 }
 
 func requireSameBits(t testing.TB, want, got []model.Embedding) {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/examples/afd"
 	"github.com/stepvan/stepvan/examples/afd/model"
 	"github.com/stepvan/stepvan/ps"
@@ -33,11 +34,17 @@ type cluster struct {
 	serving sync.WaitGroup
 }
 
+// start makes a cluster over the van that needs nothing of the machine.
 func start(t testing.TB, workers, servers int) *cluster {
+	t.Helper()
+	return startOver(t, config.VanMem, workers, servers)
+}
+
+func startOver(t testing.TB, van config.Van, workers, servers int) *cluster {
 	t.Helper()
 	base := ps.DefaultSettings()
 	base.NumWorker, base.NumServer, base.GroupSize = workers, servers, 1
-	base.RootURI, base.Van, base.StartTimeout = "127.0.0.1", "mem", time.Minute
+	base.RootURI, base.Van, base.StartTimeout = "127.0.0.1", van, time.Minute
 	base.Role = ps.RoleScheduler
 	settings := []ps.Settings{base}
 	for i := range servers + workers {
@@ -48,7 +55,11 @@ func start(t testing.TB, workers, servers int) *cluster {
 		}
 		settings = append(settings, s)
 	}
-	nodes, err := ps.StartAll(limited(t), settings, ps.WithNetwork(ps.NewNetwork()), ps.WithLogger(zerolog.Nop()))
+	opts := []ps.Option{ps.WithLogger(zerolog.Nop())}
+	if van == config.VanMem {
+		opts = append(opts, ps.WithNetwork(ps.NewNetwork()))
+	}
+	nodes, err := ps.StartAll(limited(t), settings, opts...)
 	require.NoError(t, err)
 	c := &cluster{t: t, all: nodes}
 	for _, n := range nodes[1:] {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/examples/afd"
 	"github.com/stepvan/stepvan/examples/afd/model"
 	"github.com/stepvan/stepvan/examples/afd/modelfiles"
@@ -133,6 +134,34 @@ func TestRealEmbeddingsEqualTorch(t *testing.T) {
 	}
 	require.Less(t, largest, 1e-5)
 	t.Logf("%d sentences against %s: least cosine %.9f, largest difference %.2g", len(got), fixture.Origin, worst, largest)
+}
+
+// vansOfMachine join the nodes of a cluster here; RDMA in a machine with software RDMA (scripts/test-rdma.sh).
+func vansOfMachine() []config.Van {
+	vans := []config.Van{config.VanTCP, config.VanShm}
+	if os.Getenv("STEPVAN_TEST_REQUIRE_RDMA") != "" {
+		vans = append(vans, config.VanRDMA)
+	}
+	return vans
+}
+
+// A few sentences have the same embeddings over every van, bit for bit: those of one process.
+func TestRealEmbeddingsAreTheSameOverEachVan(t *testing.T) {
+	var ids [][]int32
+	for _, s := range readTorchFixture(t).Sentences[:3] {
+		ids = append(ids, s.IDs)
+	}
+	const maxTokens, workers, servers = 64, 1, 2
+	batches, err := model.Pack(ids, maxTokens)
+	require.NoError(t, err)
+	a, slices := loadModel(t, needModel(t), servers)
+	want, err := model.Run(a, slices, batches)
+	require.NoError(t, err)
+	for _, van := range vansOfMachine() {
+		t.Run(string(van), func(t *testing.T) {
+			requireSameBits(t, want, startOver(t, van, workers, servers).embed(a, slices, maxTokens, ids))
+		})
+	}
 }
 
 func BenchmarkRealRun(b *testing.B) {

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import run
 
 HERE = Path(__file__).parent
+sys.path.append(str(HERE.parents[1] / "python" / "tests"))
+
+import preloaded  # noqa: E402
 
 RUNS = [
     ("several_tensors", 1, 1, 1),
@@ -22,12 +27,30 @@ RUNS = [
 ]
 
 
+ALONE = RUNS[:1]
+"""Those whose processes start as a user's: in an interpreter of their own, which imports torch."""
+
+
+@pytest.fixture(scope="module")
+def with_torch():
+    pytest.importorskip("torch")
+    parent = preloaded.Parent(OMP_NUM_THREADS="1")
+    yield parent
+    parent.close()
+
+
 @pytest.mark.parametrize("van", ["shm", "tcp"])
 @pytest.mark.parametrize(("program", "workers", "servers", "group_size"), RUNS)
-def test_program(program, workers, servers, group_size, van, tmp_path, monkeypatch, capfd):
-    pytest.importorskip("torch")
+def test_program(program, workers, servers, group_size, van, tmp_path, monkeypatch, capfd, with_torch):
     pytest.importorskip("fserver_lib", reason="stepvan is not installed: pip install ./python")
     monkeypatch.setenv("STEPVAN_VAN", van)
+    if (program, workers, servers, group_size) not in ALONE:
+
+        def start(command, env, stdout, stderr, text):
+            assert (command[0], stdout, stderr, text) == (sys.executable, subprocess.PIPE, subprocess.STDOUT, True)
+            return with_torch.start(preloaded.running(command[1]), env, command[2:], merged=True)
+
+        monkeypatch.setattr(run.subprocess, "Popen", start)
     code = run.run([str(HERE / f"{program}.py"), str(tmp_path)], workers, servers, group_size)
     printed = capfd.readouterr().out
     assert code == 0, printed

@@ -30,6 +30,7 @@ type answerer struct {
 // answer is the memory of one response.
 type answer struct {
 	tensors  []tensor.Tensor
+	whole    tensor.Tensor // of mixed sizes: the memory that the only tensor is cut from
 	response ps.Response
 	free     bool // no worker holds it
 }
@@ -175,6 +176,9 @@ func (a *answerer) fit(o *answer, i int, n int64) error {
 	if i == len(o.tensors) {
 		o.tensors = append(o.tensors, tensor.Tensor{})
 	}
+	if a.work.Mixed {
+		return a.cut(o, n)
+	}
 	old := o.tensors[i]
 	if int64(old.Len()) == n && old.Valid() {
 		return nil
@@ -186,6 +190,18 @@ func (a *answerer) fit(o *answer, i int, n int64) error {
 	}
 	t, err := a.node.Memory().Empty(tensor.Uint8, n)
 	o.tensors[i] = t
+	return err
+}
+
+// cut makes the only tensor of an answer n bytes long, and has it begin anywhere.
+func (a *answerer) cut(o *answer, n int64) (err error) {
+	if !o.whole.Valid() {
+		if o.whole, err = a.node.Memory().Empty(tensor.Uint8, a.work.largest()+cutShift); err != nil {
+			return err
+		}
+	}
+	at := n % cutShift
+	o.tensors[0], err = o.whole.Slice(at, at+n)
 	return err
 }
 

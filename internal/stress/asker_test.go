@@ -35,6 +35,7 @@ type work struct {
 	Loads []load // the first from the start, the second after doLarge
 	Apart bool   // a lane for each server, and batches of any; else all servers at once
 
+	Mixed   bool // each exchange has other sizes, up to those of the load
 	Regions bool // in place of loads: regions that come and go
 }
 
@@ -134,6 +135,9 @@ type lane struct {
 	count  int // that were done
 	markAt int // the count to report; -1: none
 	news   chan struct{}
+
+	last  int64 // when the last exchange was done; of run
+	bytes int64 // payload of all exchanges; of run
 }
 
 // set is the memory of a lane for one load, and its exchange.
@@ -141,7 +145,8 @@ type set struct {
 	load     load
 	exchange ps.Exchange
 	seq      uint64
-	reused   int // pull tensors whose memory was given back after a loss, and taken again
+	cut      *cutter // of mixed sizes, else nil
+	reused   int     // pull tensors whose memory was given back after a loss, and taken again
 }
 
 // furnish makes the sets.
@@ -170,6 +175,9 @@ func (l *lane) furnish(w *work) error {
 		}
 		if w.Apart {
 			x.Routing, x.PushTo, x.PullTo = ps.Named, l.to, l.to
+		}
+		if w.Mixed {
+			s.cut = newCutter(x, uint64(keyOf(rank, l.id, i, 0)))
 		}
 	}
 	return nil
@@ -228,6 +236,7 @@ func (l *lane) next() (*set, bool) {
 
 // done counts an exchange. 0 allocations unless there is something to report.
 func (l *lane) done() {
+	l.last = clock()
 	l.mu.Lock()
 	l.count++
 	marked, ran, count := l.count == l.markAt, l.count == l.limit, l.count
@@ -236,7 +245,7 @@ func (l *lane) done() {
 		l.asker.report(event{Kind: evMark, Lane: l.id, Count: count})
 	}
 	if ran {
-		l.asker.report(event{Kind: evRan, Lane: l.id, Count: count})
+		l.asker.report(event{Kind: evRan, Lane: l.id, Count: count, Bytes: l.bytes})
 	}
 }
 
@@ -244,8 +253,14 @@ func (l *lane) done() {
 func (l *lane) trade(ctx context.Context, s *set) error {
 	me := workerID(l.asker.node.Worker().Rank())
 	s.seq++
+	if s.cut != nil {
+		if err := s.cut.next(&s.exchange); err != nil {
+			return err
+		}
+	}
 	for i, t := range s.exchange.Push {
 		b := t.Bytes()
+		l.bytes += int64(len(b))
 		copy(b, l.book.page(label{me, uint64(s.exchange.PushKeys[i]), s.seq}, int64(len(b))))
 	}
 	h, err := l.asker.node.Do(&s.exchange)
@@ -256,6 +271,7 @@ func (l *lane) trade(ctx context.Context, s *set) error {
 		return err
 	}
 	for i, t := range s.exchange.Pull {
+		l.bytes += int64(t.Len())
 		if err := l.book.check(label{serverID(l.to[i]), uint64(s.exchange.PullKeys[i]), s.seq}, t.Bytes()); err != nil {
 			l.asker.report(event{Kind: evWrong, Text: fmt.Sprintf("worker %d, answer of server %d: %v", me-1, l.to[i], err)})
 		}
@@ -273,7 +289,7 @@ func (l *lane) fail(ctx context.Context, s *set, err error) {
 	l.mu.Lock()
 	count := l.count
 	l.mu.Unlock()
-	l.asker.report(event{Kind: evLost, At: at, Text: err.Error(), Lane: l.id, Count: count, Bytes: s.load.bytes()})
+	l.asker.report(event{Kind: evLost, At: at, Text: err.Error(), Lane: l.id, Count: count, Bytes: s.load.bytes(), Last: l.last})
 	h, err := l.asker.node.Do(&s.exchange)
 	if err == nil {
 		err = h.Wait(ctx)

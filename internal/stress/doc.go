@@ -10,8 +10,9 @@
 // writes events to standard output, one JSON object per line. Times in events are of
 // CLOCK_MONOTONIC, which all processes of a machine share.
 //
-// Both ends check the payload to the last byte (see book). The tests assert wall-clock
-// limits only for one promise: the time from a death to the errors that name it.
+// Both ends check the payload to the last byte (see book), also where sizes and addresses
+// change with each exchange. The tests assert wall-clock limits only for one promise: the time
+// from a death to the errors that name it.
 //
 // The tests have two forms: a short one for every day, and with -long the full counts,
 // which take minutes.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"io"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -39,8 +40,9 @@ type event struct {
 	PID    int      // of the process that reports it
 	Text   string   // an error, a name
 	Lane   int      // of a worker: the server's rank, or allServers
-	Bytes  int64    // payload of the exchange that was lost
+	Bytes  int64    // payload of the exchange that was lost; of evRan, of all exchanges of the lane
 	Count  int      // exchanges of the lane so far
+	Last   int64    // of evLost: when the lane's last exchange was done
 	Vitals *vitals  // of evSample
 	Leaks  []string // of evEnded
 
@@ -73,13 +75,13 @@ func writer(w io.Writer) sink {
 	}
 }
 
-// journal makes events of log lines.
+// journal makes events of log lines, with what they say of counters.
 type journal struct{ report sink }
 
 func (j journal) Write(line []byte) (int, error) {
-	var l struct{ Message string }
+	var l struct{ Message, Counters, Ports string }
 	if json.Unmarshal(line, &l) == nil {
-		j.report(event{Kind: evLog, Text: l.Message})
+		j.report(event{Kind: evLog, Text: strings.TrimSpace(l.Message + " " + l.Counters + " " + l.Ports)})
 	}
 	return len(line), nil
 }

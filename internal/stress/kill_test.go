@@ -75,8 +75,11 @@ func (d death) hearing(s *ps.Settings) {
 
 // exchanges is the number of exchanges of each lane, in the middle of which a process dies.
 func exchanges() int {
-	if *long {
+	switch {
+	case *long:
 		return 10_000
+	case testing.Short():
+		return 200 / slowness
 	}
 	return 1000 / slowness
 }

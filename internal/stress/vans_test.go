@@ -1,6 +1,7 @@
 package stress
 
 import (
+	"os"
 	"testing"
 
 	"github.com/stepvan/stepvan/config"
@@ -18,17 +19,31 @@ var (
 	overTCP  = vanKind{name: "tcp", apply: func(s *ps.Settings) { s.Van = config.VanTCP }}
 	overUnix = vanKind{name: "unix", apply: func(s *ps.Settings) { s.Van, s.Local = config.VanTCP, true }}
 	overShm  = vanKind{name: "shm", apply: func(s *ps.Settings) { s.Van = config.VanShm }}
+	overRDMA = vanKind{name: "rdma", apply: func(s *ps.Settings) { s.Van = config.VanRDMA }}
 	overMem  = vanKind{
 		name: "mem", apply: func(s *ps.Settings) { s.Van = config.VanMem },
 		network: func() *ps.Network { return ps.NewNetwork() },
 	}
 )
 
+// withRDMA reports whether this is a machine with software RDMA (scripts/test-rdma.sh). RDMA is all that it is for.
+func withRDMA() bool { return os.Getenv("STEPVAN_TEST_REQUIRE_RDMA") != "" }
+
 // vansOfMachines join processes.
-func vansOfMachines() []vanKind { return []vanKind{overTCP, overUnix, overShm} }
+func vansOfMachines() []vanKind {
+	if withRDMA() {
+		return []vanKind{overRDMA}
+	}
+	return []vanKind{overTCP, overUnix, overShm}
+}
 
 // vans are all.
-func vans() []vanKind { return append(vansOfMachines(), overMem) }
+func vans() []vanKind {
+	if withRDMA() {
+		return vansOfMachines()
+	}
+	return append(vansOfMachines(), overMem)
+}
 
 // base is the settings that all nodes share. Silence does not count as a death in these tests, which keep more
 // processes busy than there are cores. They notice a death by other means.

@@ -11,16 +11,18 @@ import pytest
 from conftest import EXAMPLE
 from test_processes import pytestmark  # noqa: F401
 
+sys.path.append(str(EXAMPLE.parents[1] / "python" / "tests"))
+
+import preloaded  # noqa: E402
+
 
 class Peer:
     """A process with a connector that runs commands."""
 
-    def __init__(self, environment, role, rank, *options):
-        command = [sys.executable, str(EXAMPLE / "tests" / "peer.py"), *options]
+    def __init__(self, parent, environment, role, rank, *options):
+        code = preloaded.running(str(EXAMPLE / "tests" / "peer.py"))
         environment = {**environment, "DMLC_ROLE": role, "DMLC_NODE_RANK": str(rank)}
-        self.process = subprocess.Popen(
-            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
-        )
+        self.process = parent.converse(code, environment, options)
 
     def begin(self, line):
         self.process.stdin.write(line + "\n")
@@ -37,8 +39,15 @@ class Peer:
         self.process.wait()
 
 
+@pytest.fixture(scope="module")
+def with_torch():
+    parent = preloaded.Parent()
+    yield parent
+    parent.close()
+
+
 @pytest.fixture
-def cluster():
+def cluster(with_torch):
     """Starts a scheduler, workers and servers; none of them survives the test."""
     started, reserved = [], []
 
@@ -62,8 +71,8 @@ def cluster():
         }
         started.append(subprocess.Popen([sys.executable, "-m", "stepvan", "scheduler"], env=environment))
         options = options or {}
-        peers = [Peer(environment, "worker", i, *options.get(i, [])) for i in range(workers)]
-        peers += [Peer(environment, "server", i) for i in range(servers)]
+        peers = [Peer(with_torch, environment, "worker", i, *options.get(i, [])) for i in range(workers)]
+        peers += [Peer(with_torch, environment, "server", i) for i in range(servers)]
         started.extend(p.process for p in peers)
         for peer in peers:
             assert "stepvan.Node" in peer.end()
