@@ -4,8 +4,9 @@
 #   scripts/python.sh wheel|test|examples|asan
 #
 # Step wheel builds the wheel and installs it. Step test tests what is installed, and checks
-# its types. Step examples tests the examples with it. Step asan tests the extension under
-# sanitizers. PYTEST_WORKERS is how many tests run at a time.
+# its types. Then it builds a second library, whose nodes have devices, into build/devices, and
+# tests the memory that nodes register by themselves. Step examples tests the examples with it.
+# Step asan tests the extension under sanitizers. PYTEST_WORKERS is how many tests run at a time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -19,10 +20,32 @@ installed() {
 	fi
 }
 
+# devices: tests the memory that nodes register by themselves, with a library whose nodes have devices.
+devices() {
+	local to=$PWD/build/devices
+	rm -rf "$to"
+	mkdir -p "$to"
+	cp -r "$(cd / && "$python" -c 'import os, stepvan; print(os.path.dirname(stepvan.__file__))')" "$to"
+	make -s capi CAPI_DIR="$to/stepvan" CAPI_FLAGS=-tags=stepvan_devices
+	(cd python && PYTHONPATH=$to STEPVAN_TEST_DEVICES=1 "$python" -m pytest -q tests/test_storages.py)
+}
+
+# fast_blas: Debian's default BLAS multiplies matrices thirty times slower than OpenBLAS, and the examples compute a
+# model with it.
+fast_blas() {
+	local libraries
+	libraries=/usr/lib/$(uname -m)-linux-gnu
+	if [[ $(readlink -f "$libraries/libblas.so.3") == */blas/libblas.so.3* ]]; then
+		scripts/need.sh "file:$libraries/openblas-pthread/libblas.so.3=libopenblas0-pthread" ||
+			echo "the step examples will take a minute longer"
+	fi
+}
+
 case ${1:-} in
 wheel)
 	scripts/need.sh gcc=gcc,libc6-dev make readelf=binutils /usr/bin/python3=python3 /usr/bin/python3-config=python3-dev \
 		python:ensurepip=python3-venv python:torch=python3-torch,libopenblas0-pthread python:numpy=python3-numpy
+	fast_blas
 	make -s installed-wheel
 	;;
 test)
@@ -32,6 +55,8 @@ test)
 	"$python" -m mypy --strict src
 	STEPVAN_WHEEL=${wheels[0]} "$python" -m pytest -n "$workers" --dist worksteal -m "not serial"
 	"$python" -m pytest -m serial
+	cd ..
+	devices
 	;;
 examples)
 	installed
@@ -39,7 +64,7 @@ examples)
 	;;
 asan) scripts/python-asan.sh short ;;
 *)
-	sed -n '2,8s/^# \{0,1\}//p' "$0" >&2
+	sed -n '2,9s/^# \{0,1\}//p' "$0" >&2
 	exit 2
 	;;
 esac

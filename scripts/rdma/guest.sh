@@ -52,6 +52,9 @@ network() {
 
 echo rdma-vm >/proc/sys/kernel/hostname
 echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad
+# A burst of many queue pairs overflows the usual 1000. When soft-RoCE loses a part of an answer to a read, it may shut
+# the queue pair.
+echo 20000 >/proc/sys/net/core/netdev_max_backlog
 ip link set lo up
 if [[ -n $host ]]; then network; else cable; fi
 ulimit -l unlimited

@@ -9,10 +9,11 @@ PATH=$PATH:/usr/sbin:/sbin
 kernel=$1
 release=$(ls "$kernel/lib/modules")
 module=$kernel/lib/modules/$release/extra/siw.ko
+stamp=$kernel/siw.$(sha256sum "${BASH_SOURCE[0]}" | cut -c1-12)
 
 exec 9>"$kernel.siw"
 flock 9
-if [[ -e $module ]]; then
+if [[ -e $module && -e $stamp ]]; then
 	exit
 fi
 
@@ -36,8 +37,13 @@ for package in linux-headers*.deb linux-kbuild*.deb; do
 done
 dpkg --fsys-tarfile linux-source*.deb | tar -xO "./usr/src/linux-source-$series.tar.xz" |
 	tar -xJ --strip-components=4 "linux-source-$series/drivers/infiniband/sw/siw"
+# The side that accepts says so to the peer before it reads the socket. What the peer sends meanwhile would wait for
+# what it sends next.
+sed -i 's|siw_qp_socket_assoc(cep, qp);|do { struct sock *sk = cep->sock->sk; & lock_sock(sk); local_bh_disable(); sk->sk_data_ready(sk); local_bh_enable(); release_sock(sk); } while (0);|' siw/siw_cm.c
+grep -q 'sk_data_ready(sk); local' siw/siw_cm.c || { echo "the source of soft-iWARP has changed: look at what $0 does to siw_cm.c"; exit 1; }
 sed -i "s|/usr/src/|$part/headers/usr/src/|" "headers/usr/src/linux-headers-$release/Makefile"
 make -s -C "headers/usr/src/linux-headers-$release" "M=$part/siw" CONFIG_RDMA_SIW=m modules
 mkdir -p "$(dirname "$module")"
 strip -g -o "$module" siw/siw.ko
 depmod -b "$kernel" "$release"
+touch "$stamp"
