@@ -13,8 +13,8 @@ import (
 )
 
 // The only path between a worker and a server loses everything for a while. A short outage costs time, or the peer. A
-// long one costs the peer. The errors name the device, and nothing hangs. The ports stay up, since soft-RoCE may stay in
-// the kernel for ever when a program sends over one that is down.
+// long one costs the peer. The errors name the device, and nothing hangs. The ports stay up, since soft-RoCE may stay
+// in the kernel for ever when a program sends over one that is down.
 func TestAnOutageStress(t *testing.T) {
 	if !withRDMA() {
 		t.Log("only a machine with software RDMA has such ports")
