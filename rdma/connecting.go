@@ -17,7 +17,7 @@ type connecting struct {
 	device *device   // that had the rail which was lost, or nil
 	port   int       // of device
 	since  time.Time // the port is up; the zero value while it is not
-	known  bool      // PathOptions.Changed has heard that the path is missing
+	again  bool      // it was tried before
 }
 
 // looks is how often a port is looked at within PathOptions.ReturnTime.
@@ -26,7 +26,7 @@ const looks = 4
 // connectAgain has the path of a lost rail connected again.
 func connectAgain(r *rail) {
 	if len(r.e.routes) > r.index {
-		c := &connecting{e: r.e, path: r.index, device: r.conn.device, port: r.conn.port, known: true}
+		c := &connecting{e: r.e, path: r.index, device: r.conn.device, port: r.conn.port, again: true}
 		c.wait()
 	}
 }
@@ -68,15 +68,15 @@ func (c *connecting) connect() bool {
 	ctx, cancel := context.WithTimeout(v.ctx, v.opt.PendingTime)
 	defer cancel()
 	own := greeting{path: c.path, paths: e.paths, token: e.token}
-	if c.known {
+	if c.again {
 		own.token |= uint64(e.attempts.Add(1)%(1<<attemptBits-1) + 1) // 0 is the first
 	}
 	_, err := v.connectRail(ctx, route, e.name, own, e)
 	c.since = time.Time{}
-	if err != nil && !c.known && v.ctx.Err() == nil && e.state.Load()&(failed|closed) == 0 {
+	if err != nil && v.ctx.Err() == nil && e.state.Load()&(failed|closed) == 0 {
 		tellPath(e, c.path, fmt.Errorf("connect from %v to %v: %w", route.from, route.to, err))
 	}
-	c.known = true
+	c.again = true
 	return err == nil
 }
 
@@ -88,12 +88,18 @@ type PathChange struct {
 	Err  error // why the path is missing; nil: it stands again
 }
 
-// tellPath tells the program of a path of an endpoint that fails, or that stands again.
+// tellPath tells the program, once, of a path of the endpoint that fails, or that stands again.
 func tellPath(e *endpoint, path int, err error) {
-	if tell := e.v.opt.Paths.Changed; tell != nil {
-		if err != nil {
-			err = &stepvan.OpError{Op: fmt.Sprintf("path %d", path), Van: vanName, Peer: e.name, Err: err}
-		}
-		tell(PathChange{Peer: e.name, Path: path, Of: e.paths, Err: err})
+	e.mu.Lock()
+	known := e.rails.missing[path] == (err != nil)
+	e.rails.missing[path] = err != nil
+	e.mu.Unlock()
+	tell := e.v.opt.Paths.Changed
+	if known || tell == nil {
+		return
 	}
+	if err != nil {
+		err = &stepvan.OpError{Op: fmt.Sprintf("path %d", path), Van: vanName, Peer: e.name, Err: err}
+	}
+	tell(PathChange{Peer: e.name, Path: path, Of: e.paths, Err: err})
 }

@@ -28,6 +28,7 @@ func newDuo(t testing.TB, o Options) *duo {
 	d := &duo{t: t, vans: [2]*rdmaVan{s.peer, s.v}}
 	d.ends[0] = s.good.(*endpoint)
 	d.ends[1] = s.v.members.all(func(*rail) bool { return true })[0].e
+	d.ends[1].Settle() // for a visitor, nothing is copied to make room
 	return d
 }
 

@@ -121,7 +121,7 @@ func (v *rdmaVan) connectRail(ctx context.Context, w route, text string, own gre
 		return nil, err
 	}
 	if e == nil {
-		d.rail.sayHello()
+		d.rail.sayHello() // that of a further rail has gone
 	}
 	return d, nil
 }
@@ -272,22 +272,15 @@ func (d *dialing) stand(number uint32, text string, answer []byte) error {
 		}
 		return nil
 	}
-	if err := d.joinEndpoint(r); err != nil {
-		v.members.forget(r)
-		v.manager.remove(d.id)
-		return err
+	if err = v.members.join(r); err == nil {
+		err = d.endpoint.addRail(r)
 	}
-	d.rail = r
-	return nil
-}
-
-// joinEndpoint adds a further rail to the endpoint, behind its hello.
-func (d *dialing) joinEndpoint(r *rail) error {
-	if err := d.v.members.join(r); err != nil {
-		return err
+	if r.loss.listed.Load() {
+		d.rail = r // the undertaker frees it
+	} else {
+		v.manager.dismiss(r)
 	}
-	r.sayHello()
-	return d.endpoint.addRail(r)
+	return err
 }
 
 // newRail makes the rail that the peer has accepted with a hello, and for the first path the endpoint.

@@ -218,12 +218,23 @@ func (m *manager) admitRail(c *connection, number uint32, g *greeting) (*rail, e
 		return nil, err
 	}
 	m.add(r)
-	if err := of[0].e.addRail(r); err != nil {
-		m.remove(c.id)
-		m.v.members.forget(r)
+	err := of[0].e.addRail(r)
+	if !r.loss.listed.Load() {
+		m.dismiss(r)
 		return nil, err
 	}
+	time.AfterFunc(m.v.opt.PendingTime, func() { m.v.visitors.expireRail(r) })
 	return r, nil
+}
+
+// dismiss has nothing find a rail that was not listed, so that its memory may go.
+func (m *manager) dismiss(r *rail) {
+	v := m.v
+	m.remove(r.conn.id)
+	v.members.forget(r)
+	v.poller.lock() // a completion may have found it
+	defer v.polling.Store(false)
+	clear(v.poller.last[:])
 }
 
 // parameters of all connections. Retries beyond 6 are for ever with some devices. A receiver that is not ready is a

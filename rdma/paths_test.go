@@ -195,6 +195,86 @@ func (d *duo) gone(n int) {
 	}, patience, time.Millisecond)
 }
 
+// connectPath has side 0 connect the other one of two paths again.
+func (d *duo) connectPath() {
+	c := &connecting{e: d.ends[0], path: 1, again: true}
+	c.try()
+}
+
+// withOneRail connects two paths, and loses the second.
+func withOneRail(t *testing.T, o Options) *duo {
+	t.Helper()
+	o.Paths = PathOptions{Count: 2, ReturnTime: never, Changed: o.Paths.Changed}
+	d := newDuo(t, o)
+	d.ready(2)
+	require.NoError(t, d.ends[0].rails.at(1).conn.qp.Fail())
+	d.gone(1)
+	return d
+}
+
+// The peer may shut a rail before this side has listed it, and say so over another one.
+func TestARailThatThePeerHasShutMeanwhile(t *testing.T) {
+	if rdma(t).iWARP() {
+		return // it has one path
+	}
+	d := withOneRail(t, Options{PendingTime: 2 * time.Second})
+	for range 5 {
+		d.ends[0].mu.Lock() // so it does not list the rail
+		connected := make(chan struct{})
+		go func() {
+			d.connectPath()
+			close(connected)
+		}()
+		polled := func(done func() bool) {
+			require.Eventually(t, func() bool {
+				d.waiting[1] = append(d.waiting[1], d.events[:d.vans[1].Poll(d.events[:], false)]...)
+				return done()
+			}, patience, time.Millisecond)
+		}
+		var r *rail
+		polled(func() bool { r = d.ends[1].rails.at(1); return r != nil })
+		require.NoError(t, r.conn.qp.Fail())
+		polled(func() bool { return d.ends[1].rails.at(1) == nil })
+		d.ends[0].mu.Unlock()
+		require.Eventually(t, func() bool {
+			d.poll()
+			select {
+			case <-connected:
+				return true
+			default:
+				return false
+			}
+		}, patience, time.Millisecond)
+		d.gone(1)
+		d.stream(0, 50, func(int) {})
+		d.stream(1, 50, func(int) {})
+	}
+	d.connectPath()
+	d.ready(2)
+}
+
+// A rail over which the peer never says hello does not stay. The connection does.
+func TestARailWithoutAHello(t *testing.T) {
+	if rdma(t).iWARP() {
+		return // it has one path
+	}
+	tell, heard := changes()
+	d := withOneRail(t, Options{PendingTime: 300 * time.Millisecond, Paths: PathOptions{Changed: tell}})
+	for range 2 { // both sides
+		require.ErrorIs(t, (<-heard).Err, stepvan.ErrPeerLost)
+	}
+	route := d.ends[0].routes[1]
+	d.ends[0].routes = nil // so it counts as the side that has accepted, and says nothing
+	v := d.vans[0]
+	_, err := v.connectRail(t.Context(), route, "silent", greeting{path: 1, paths: 2, token: d.ends[0].token + 9}, d.ends[0])
+	require.NoError(t, err)
+	require.NoError(t, (<-heard).Err)
+	d.stream(1, 50, func(int) {})
+	d.gone(1)
+	d.stream(0, 50, func(int) {})
+	d.stream(1, 50, func(int) {})
+}
+
 // The last rail is the connection.
 func TestTheLastRail(t *testing.T) {
 	if rdma(t).iWARP() {

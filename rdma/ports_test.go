@@ -115,6 +115,7 @@ func (d *duo) dial(addr string) {
 	require.NoError(d.t, err)
 	d.ends[0] = e.(*endpoint)
 	d.ends[1] = d.event(1, van.EventAccepted).Endpoint.(*endpoint)
+	d.ends[1].Settle()
 }
 
 // changes is a callback for PathOptions.Changed, and what it has heard.

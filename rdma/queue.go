@@ -129,3 +129,12 @@ func (q *sendQueue) addMark() (number uint32) {
 	number, _ = q.add(r, true, verbs.Segment{Addr: addressOf(q.conn.memory.Bytes()), Key: q.conn.words.LocalKey()})
 	return number
 }
+
+// postHello sends the first message over the rail.
+func (q *sendQueue) postHello() {
+	own := q.conn.hello()
+	i := q.takeBuffer()
+	b := own.appendTo(q.buffer(i)[:prefixBytes])
+	q.addSlot(i, &prefix{kind: kindHello, number: q.rail.credit.records.take()}, len(b)-prefixBytes, false)
+	q.post()
+}

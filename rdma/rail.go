@@ -69,18 +69,13 @@ func (r *rail) takeHello(h hello) error {
 	return nil
 }
 
-// sayHello sends the first message of the connection.
+// sayHello sends the first message of the connection, unless that has ended already.
 func (r *rail) sayHello() {
 	r.e.mu.Lock()
 	defer r.e.mu.Unlock()
-	if r.e.state.Load()&(failed|closed) != 0 {
-		return // the connection may have ended already
+	if r.e.state.Load()&(failed|closed) == 0 {
+		r.queue.postHello()
 	}
-	own := r.conn.hello()
-	i := r.queue.takeBuffer()
-	b := own.appendTo(r.queue.buffer(i)[:prefixBytes])
-	r.queue.addSlot(i, &prefix{kind: kindHello, number: r.credit.records.take()}, len(b)-prefixBytes, false)
-	r.queue.post()
 }
 
 // takeSlot returns a buffer for a slot of a message, or -1 when there is no credit, no room, or no buffer.
@@ -156,7 +151,11 @@ func (r *rail) postAgain() bool {
 	n := len(r.again.slots)
 	wake := r.teller.wake.Load()
 	few := n < r.conn.receives/4 && r.again.records < recordSlots/2
-	if n == 0 || few && !wake || r.loss.begun.Load() || r.e.state.Load()&(failed|closed) != 0 {
+	if n == 0 || few && !wake || !r.e.enterBefore(failed|closed) {
+		return wake
+	}
+	defer r.e.leave() // the queue pair is destroyed behind this
+	if r.loss.begun.Load() {
 		return wake
 	}
 	chain := r.e.v.poller.receives

@@ -2,7 +2,6 @@ package rdma
 
 import (
 	"errors"
-	"fmt"
 	"sync/atomic"
 
 	"github.com/stepvan/stepvan/internal/errs"
@@ -11,12 +10,12 @@ import (
 
 // loss is how far the loss of a rail is, of which others are left. Each side shuts its end and then says what it has
 // received over it. Once a side has shut its own end and heard the other, it sends over other rails what is missing.
-// Guarded by endpoint.mu, except begun and shut.
+// Guarded by endpoint.mu, except what is atomic.
 type loss struct {
 	begun   atomic.Bool // nothing more is posted
 	shut    atomic.Bool // the queue pair is destroyed: nothing comes, and no device uses memory for it
 	said    bool        // the peer will hear what came over the rail
-	heard   bool        // the peer has said the same
+	heard   atomic.Bool // the peer has said the same
 	settled bool        // what was missing has gone over other rails
 	listed  atomic.Bool // the endpoint has the rail; before, its maker frees it
 	cause   atomic.Pointer[error]
@@ -50,10 +49,11 @@ func (r *rail) takeOut(op string, err error) {
 	e.note()
 }
 
-// cause is why the rails have gone, err if there is nothing better. A peer that closes ends one after another.
+// cause is why the rails have gone, err if there is nothing better. A peer that closes ends one after another, and says
+// no more. One that takes a rail out says so.
 func (s *rails) cause(err error) error {
 	for _, r := range s.all() {
-		if why := r.loss.cause.Load(); why != nil && errors.Is(*why, parts.ErrClosedByPeer) {
+		if why := r.loss.cause.Load(); why != nil && errors.Is(*why, parts.ErrClosedByPeer) && !r.loss.heard.Load() {
 			return *why
 		}
 	}
@@ -120,28 +120,61 @@ func (r *rail) addLoss(of *rail) bool {
 // takeLoss hears what the peer has received over a rail that it has shut. endpoint.mu is held.
 func (t *order) takeLoss(from *rail, p *prefix) error {
 	index, attempt := int(p.head&0xff), uint16(p.head>>8)
-	r := t.s.e.rails.at(index)
-	messages, records := uint32(p.payload), uint32(p.payload>>32)
+	e := t.s.e
+	r := e.rails.at(index)
 	switch {
-	case index >= t.s.e.paths || r == from || r != nil && r.attempt == attempt && r.loss.heard:
+	case index >= e.paths || r == from || r != nil && r.attempt == attempt && r.loss.heard.Load():
 		return errs.Protocol("record", 16, "rail %d is shut, and was not open", index)
 	case r == nil || r.attempt != attempt:
-		return nil // one that only the peer has had
+		t.early[index] = earlyLoss{true, attempt, p.payload}
+		return nil
+	}
+	return t.noteCame(r, p.payload)
+}
+
+// earlyLoss is the loss of a rail that this side does not have yet: the peer has shut it while this side connects. If
+// only the peer has had the rail, nothing comes of it.
+type earlyLoss struct {
+	is      bool
+	attempt uint16
+	came    uint64
+}
+
+// noteEarly takes out a rail that the peer has shut before this side had it. endpoint.mu is held.
+func (t *order) noteEarly(r *rail) error {
+	l := t.early[r.index]
+	t.early[r.index] = earlyLoss{}
+	if !l.is || l.attempt != r.attempt {
+		return nil
+	}
+	err := t.noteCame(r, l.came)
+	if err != nil {
+		r.e.fail("connect", err)
+	}
+	return err
+}
+
+// noteCame notes what the peer has received over a rail: messages, and records. endpoint.mu is held.
+func (t *order) noteCame(r *rail, came uint64) error {
+	messages, records := uint32(came), uint32(came>>32)
+	switch {
 	case int32(messages-r.credit.messages.back.Load()) < 0 || !r.credit.messages.learn(messages):
 		return errs.Protocol("record", 24, "%d messages are said to have come over rail %d (want %d to %d)",
-			messages, index, r.credit.messages.back.Load(), r.credit.messages.sent.Load())
+			messages, r.index, r.credit.messages.back.Load(), r.credit.messages.sent.Load())
 	case int32(records-r.credit.records.back.Load()) < 0 || !r.credit.records.learn(records):
 		return errs.Protocol("record", 28, "%d records are said to have come over rail %d (want %d to %d)",
-			records, index, r.credit.records.back.Load(), r.credit.records.sent.Load())
+			records, r.index, r.credit.records.back.Load(), r.credit.records.sent.Load())
 	}
-	r.loss.heard = true
-	r.fail("receive", lossOf(fmt.Errorf("the peer has taken the rail out")))
+	r.loss.heard.Store(true)
+	r.fail("receive", errTakenOut)
 	t.settle(r)
 	return nil
 }
 
+var errTakenOut = lossOf(errors.New("the peer has taken the rail out"))
+
 // awaits reports whether the peer must say what has come over the rail. Before its hello, this side has sent nothing.
-func (r *rail) awaits() bool { return r.ready.Load() && !r.loss.heard }
+func (r *rail) awaits() bool { return r.ready.Load() && !r.loss.heard.Load() }
 
 // settle finds out what the peer is missing of a rail, once both ends are shut. endpoint.mu is held.
 func (t *order) settle(r *rail) {

@@ -13,7 +13,10 @@ const maxPaths = 8
 
 // rails lists the rails of an endpoint. One that has failed stays until the peer has all that went over it. endpoint.mu
 // guards changes.
-type rails struct{ list atomic.Pointer[[]*rail] }
+type rails struct {
+	list    atomic.Pointer[[]*rail]
+	missing [maxPaths]bool // paths of which PathOptions.Changed has heard that they are missing; endpoint.mu guards it
+}
 
 func (s *rails) init(first *rail) {
 	first.loss.listed.Store(true)
@@ -55,10 +58,11 @@ func (s *rails) anyUsable() *rail {
 	return nil
 }
 
-// addRail adds a rail of a path that has none. The error says why it cannot.
+// addRail adds a rail of a path that has none, and says hello at the side that has dialled. The error says why it
+// cannot.
 func (e *endpoint) addRail(r *rail) (err error) {
 	defer func() {
-		if err == nil && r.attempt != 0 {
+		if err == nil {
 			tellPath(e, r.index, nil)
 		}
 	}()
@@ -74,10 +78,14 @@ func (e *endpoint) addRail(r *rail) (err error) {
 		return errs.Protocol("private data", 6, "path %d is there already", r.index)
 	}
 	e.rails.add(r)
-	if r.loss.listed.Store(true); r.loss.begun.Load() {
+	r.loss.listed.Store(true)
+	if len(e.routes) > 0 {
+		r.queue.postHello()
+	}
+	if r.loss.begun.Load() {
 		r.takeOut("connect", lossOf(errors.New("the rail has failed meanwhile")))
 	}
-	return nil
+	return e.out.order.noteEarly(r)
 }
 
 // count counts the rails that fit.

@@ -143,7 +143,7 @@ func (r *receiver) take(from *rail, slot int, b []byte) error {
 		return err
 	}
 	switch from.messages++; {
-	case !from.ready.Load():
+	case !from.ready.Load(), !from.loss.listed.Load():
 		return errs.Protocol("slot", 0, "kind %d before the hello", p.kind)
 	case p.kind != kindMessage && p.kind != kindPart && (p.kind != kindStripe || !r.e.several()):
 		return errs.Protocol("slot", 0, "kind %d", p.kind)

@@ -27,7 +27,7 @@ func (t *retreat) advance() (moved bool) {
 	}
 	switch t.phase {
 	case flushing:
-		if why := *r.loss.cause.Load(); !errors.Is(why, parts.ErrClosedByPeer) { // else all end, one after another
+		if why := *r.loss.cause.Load(); !errors.Is(why, parts.ErrClosedByPeer) { // else all may end, one after another
 			tellPath(e, r.index, why)
 		}
 		r.shut()
@@ -42,6 +42,7 @@ func (t *retreat) advance() (moved bool) {
 	case destroyed:
 		settled, awaits := t.progress()
 		if settled {
+			tellPath(e, r.index, errTakenOut) // unless that was told
 			t.remove()
 			e.v.undertaker.removeRail(r)
 			e.note()
@@ -80,6 +81,7 @@ func (r *rail) destroy() {
 	}
 	v := r.e.v
 	v.manager.remove(r.conn.id)
+	r.e.await(reading) // the poller may be posting receives
 	r.conn.destroy()
 	v.members.unreserve(r.conn)
 	r.loss.shut.Store(true)

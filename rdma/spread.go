@@ -3,9 +3,10 @@ package rdma
 // order spreads the slots of an endpoint over several rails. Guarded by endpoint.mu.
 type order struct {
 	s      *sender
-	number uint32  // of the last slot
-	oldest uint32  // the peer has all slots before this one
-	turn   int     // whose it is
+	number uint32 // of the last slot
+	oldest uint32 // the peer has all slots before this one
+	turn   int    // whose it is
+	early  [maxPaths]earlyLoss
 	moving []*rail // those that have failed, whose slots are to go over others
 }
 
@@ -137,6 +138,7 @@ func (o *operation) mark() mark {
 func (t *order) pick(unnumbered bool) (*rail, int) {
 	all := t.s.e.rails.all()
 	if unnumbered && !t.inWindow(all) {
+		t.askAll()
 		return nil, -1
 	}
 	for range all {
@@ -156,9 +158,21 @@ func (t *order) pick(unnumbered bool) (*rail, int) {
 	return nil, -1
 }
 
+// askAll asks the peer for all credit that it has, although less than half of the slots of a rail are posted again. It
+// might come with nothing else: the peer has what it waits for, or waits for what must be moved.
+func (t *order) askAll() {
+	for _, r := range t.s.e.rails.all() {
+		_ = r.askWake() // without room it is asked in the next attempt
+	}
+}
+
 // inWindow reports whether the peer has room for another number.
 func (t *order) inWindow(all []*rail) bool {
-	window := uint32(all[0].e.paths) * all[0].credit.messages.size
+	slots := uint32(0) // of a rail of the peer; 0 before its hello
+	for _, r := range all {
+		slots = max(slots, r.credit.messages.size)
+	}
+	window := uint32(t.s.e.paths) * slots
 	if t.number+1-t.oldest < window {
 		return true
 	}
@@ -197,6 +211,7 @@ func (t *order) moveOne(from *rail) bool {
 	old := from.flight.at(from.flight.first)
 	r, i := t.pick(false)
 	if r == nil {
+		t.askAll()
 		return false
 	}
 	c := *old

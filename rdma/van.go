@@ -94,6 +94,9 @@ func (v *rdmaVan) open() (err error) {
 			return fmt.Errorf("open: %s has no memory windows of type 2: leave Options.Windows unset, or name other devices: %w", d.name(), stepvan.ErrNotSupported)
 		}
 	}
+	if n := len(v.devices); n > maxDevices && v.opt.paths() > 1 {
+		return fmt.Errorf("open: %d devices (want at most %d with several paths): name those to use in Options.Devices: %w", n, maxDevices, stepvan.ErrInvalid)
+	}
 	v.caps.Guarded, v.onePath = v.opt.Windows, v.opt.Windows
 	if err := v.checkTransport(); err != nil {
 		return err

@@ -110,6 +110,19 @@ func (s *visitors) expire() {
 	}
 }
 
+// expireRail ends a further rail over which the peer has said nothing for too long.
+func (s *visitors) expireRail(r *rail) {
+	v := s.v
+	if !v.members.beginCall() {
+		return
+	}
+	defer v.members.calls.Done()
+	v.poller.takeCompletions()
+	if !r.ready.Load() {
+		r.fail("accept", lossOf(fmt.Errorf("the peer has said nothing for %v", v.opt.PendingTime)))
+	}
+}
+
 // stop ends the clock.
 func (s *visitors) stop() {
 	s.mu.Lock()
