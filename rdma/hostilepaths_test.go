@@ -96,7 +96,9 @@ func TestRailsOfNoConnection(t *testing.T) {
 		return // it has one path
 	}
 	s := newSite(t, Options{Paths: PathOptions{Count: 2}})
-	known := s.good.(*endpoint).token
+	good := s.good.(*endpoint)
+	known := good.token
+	require.Eventually(t, func() bool { return len(good.rails.all()) == 2 }, patience, time.Millisecond)
 	for name, g := range map[string]greeting{
 		"another connection": {path: 1, paths: 2, token: known + 1<<attemptBits},
 		"another number":     {path: 1, paths: 3, token: known},

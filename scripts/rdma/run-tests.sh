@@ -35,7 +35,7 @@ for suite in "${suites[@]}"; do
 		printf '%-16s %-4s %-6s %4d s  %3d tests  %s\n' "$package" "$device" "$build" $((SECONDS - began)) "$(grep -c '^--- PASS' "$log")" "$verdict"
 		if [[ $verdict != ok ]]; then
 			status=1
-			grep -vE '^(=== |--- PASS)' "$log" | tail -n 80
+			grep -vE '^ *(=== |--- (PASS|SKIP))' "$log" | tail -n 80
 		fi
 	done
 done
