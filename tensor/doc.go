@@ -11,6 +11,10 @@
 //   - foreign memory, which the program gives by its address and with its owner ([FromPointer]);
 //   - a slice of the Go heap, which the tensor keeps alive ([FromSlice], [FromBytes]).
 //
+// A [Strided] is a view that need not be contiguous, such as some columns of a matrix. It is made of a tensor
+// ([Tensor.Strided], [Tensor.AsStrided]) or of foreign memory ([StridedFrom]), and can be copied ([Strided.CopyFrom]).
+// What workers and servers exchange is contiguous.
+//
 // Memory of an accelerator is foreign memory that the processor does not reach ([FromDevice], [Tensor.Device]).
 // Whatever needs its bytes refuses the tensor, with [stepvan.ErrNotSupported].
 //

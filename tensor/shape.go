@@ -165,8 +165,12 @@ func (s Shape) String() string {
 	if !s.Valid() {
 		return "[invalid]"
 	}
+	return dimsText(s.dims[:s.rank])
+}
+
+func dimsText(list []int64) string {
 	b := []byte{'['}
-	for i, d := range s.dims[:s.rank] {
+	for i, d := range list {
 		if i > 0 {
 			b = append(b, ' ')
 		}

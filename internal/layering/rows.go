@@ -37,6 +37,7 @@ var rows = []row{
 	{path: "internal/sys", level: 2},
 
 	{path: "internal/bulk", level: 3, beside: []string{"internal/affinity"}},
+	{path: "internal/strided", level: 3, beside: []string{"internal/bulk"}},
 	{path: "internal/prefetch", level: 3},
 	{path: "internal/reuse", level: 3},
 	{path: "internal/slots", level: 3, beside: []string{"internal/prefetch"}},
