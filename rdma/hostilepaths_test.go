@@ -96,9 +96,12 @@ func TestRailsOfNoConnection(t *testing.T) {
 		return // it has one path
 	}
 	s := newSite(t, Options{Paths: PathOptions{Count: 2}})
-	good := s.good.(*endpoint)
-	known := good.token
-	require.Eventually(t, func() bool { return len(good.rails.all()) == 2 }, patience, time.Millisecond)
+	known := s.good.(*endpoint).token
+	of := s.v.members.all(func(r *rail) bool { return r.e.token == known })[0].e
+	require.Eventually(t, func() bool {
+		s.v.poller.takeCompletions()
+		return of.rails.count((*rail).usable) == 2
+	}, patience, time.Millisecond)
 	for name, g := range map[string]greeting{
 		"another connection": {path: 1, paths: 2, token: known + 1<<attemptBits},
 		"another number":     {path: 1, paths: 3, token: known},

@@ -263,14 +263,14 @@ func TestARailWithoutAHello(t *testing.T) {
 	for range 2 { // both sides
 		require.ErrorIs(t, (<-heard).Err, stepvan.ErrPeerLost)
 	}
-	route := d.ends[0].routes[1]
-	d.ends[0].routes = nil // so it counts as the side that has accepted, and says nothing
-	v := d.vans[0]
-	_, err := v.connectRail(t.Context(), route, "silent", greeting{path: 1, paths: 2, token: d.ends[0].token + 9}, d.ends[0])
+	silent, err := d.vans[0].newDialing(greeting{path: 1, paths: 2, token: d.ends[0].token + 9}, nil)
 	require.NoError(t, err)
+	defer silent.close()
+	require.NoError(t, silent.connect(d.ends[0].routes[1], "silent"))
 	require.NoError(t, (<-heard).Err)
-	d.stream(1, 50, func(int) {})
+	require.ErrorContains(t, (<-heard).Err, "the peer has said nothing for 300ms")
 	d.gone(1)
+	require.NoError(t, silent.rail.e.Close())
 	d.stream(0, 50, func(int) {})
 	d.stream(1, 50, func(int) {})
 }
