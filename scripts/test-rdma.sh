@@ -9,7 +9,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 devices=(internal/verbs rdma/device rdma)
 deaths='^TestKilledPeersStress$' a_death="$deaths/rdma/^server,_at_full_speed"
 others='^(TestInterruptedLaunchStress|TestRegionsComeAndGoSoak|TestAnOutageStress|TestMixedSizesStress)$'
-nodes=(worker server examples/afd:EachVan "internal/stress:$deaths|$others -mixed.count=5000")
+nodes=(worker server examples/afd:EachVan "internal/stress:$deaths|$others -mixed.time=5m")
 to=$PWD/build/rdma
 parts=(devices iwarp nodes programs hosts)
 if [[ $# -gt 0 ]]; then

@@ -15,30 +15,38 @@ import (
 // mixedMost is the most payload of all mixed exchanges of a test.
 const mixedMost = 10 << 30
 
-var mixedFlag = flag.Int("mixed.count", 0, "how many exchanges of mixed sizes go over each van; 0: as many as the form has")
+// mixedAll is how many mixed exchanges a long test has.
+const mixedAll = 100_000
 
-// mixedCount is how many mixed exchanges a test has.
-func mixedCount() int {
+var mixedTime = flag.Duration("mixed.time", 0, "how long exchanges of mixed sizes go over each van, unless it has had as many as in the long form; 0: as many as the form has")
+
+// mixedCounts is how many mixed exchanges a test has at least, and at most.
+func mixedCounts() (least, most int) {
 	switch {
-	case *mixedFlag > 0:
-		return *mixedFlag
+	case *mixedTime > 0:
+		return 5000, mixedAll
 	case *long:
-		return 100_000
+		return mixedAll, mixedAll
 	}
-	return 2000 / slowness
+	return 2000 / slowness, 2000 / slowness
 }
 
 // Each exchange has other sizes and begins at other addresses than the one before. The worker pushes to registered
 // buffers and to pooled memory. Answers come from the memory of either side. Every byte is compared.
 func TestMixedSizesStress(t *testing.T) {
 	each(t, vansOfMachines(), func(t *testing.T, van vanKind) {
-		most := load{Placed: cutMost, Pooled: cutMost, Pull: cutMost}
-		cl := raise(t, van, shape{workers: 1, servers: 1, work: work{Loads: []load{most}, Mixed: true}})
+		largest := load{Placed: cutMost, Pooled: cutMost, Pull: cutMost}
+		cl := raise(t, van, shape{workers: 1, servers: 1, work: work{Loads: []load{largest}, Mixed: true}})
 		began := time.Now()
 		w := cl.workers[0]
-		w.tell(command{Do: doRun, Count: mixedCount()})
-		bytes := w.awaitFor(soakBound, evRan, nil).Bytes
-		t.Logf("%d exchanges, %d MB, in %v", mixedCount(), bytes/1e6, time.Since(began).Round(time.Millisecond))
+		least, most := mixedCounts()
+		done, bytes := 0, int64(0)
+		for done < most && (done == 0 || time.Since(began) < *mixedTime) {
+			w.tell(command{Do: doRun, Count: least})
+			bytes = w.awaitFor(soakBound, evRan, nil).Bytes
+			done += least
+		}
+		t.Logf("%d exchanges, %d MB, in %v", done, bytes/1e6, time.Since(began).Round(time.Millisecond))
 		require.LessOrEqual(t, bytes, int64(mixedMost))
 		w.tell(command{Do: doStop})
 		for _, p := range cl.all() {
