@@ -53,6 +53,8 @@ var rows = []row{
 
 	{path: "tensor", level: 4},
 
+	{path: "mx", level: 5},
+
 	{path: "device", level: 5},
 	{path: "device/cuda", level: 6},
 	{path: "internal/devicetest", level: 6, tests: true},

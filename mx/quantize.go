@@ -1,0 +1,209 @@
+package mx
+
+import (
+	"math"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/tensor"
+)
+
+// Block is how many elements share a scale.
+const Block = 32
+
+// Largest is the largest value of an element.
+const Largest = 448
+
+// nan is the scale of a block without a value.
+const nan = 255
+
+// Quantize writes the elements of a matrix to data, and its scales to scale. The matrix is of float32 or bfloat16, with
+// a multiple of [Block] columns. Its elements go to a float8_e4m3fn of the same shape. The scales go to a
+// float8_e8m0fnu, in one of the two layouts. Budget: 0 allocations.
+func Quantize(data, scale, from *tensor.Tensor) error {
+	m, err := matrixOf(data, scale, from)
+	if err != nil {
+		return err
+	}
+	if m.swizzled {
+		clear(m.scales) // also those of no block
+	}
+	var block [Block]float32
+	for row := range m.rows {
+		for k := range m.blocks {
+			at := (row*m.blocks + k) * Block
+			m.values.read(&block, at)
+			m.scales[m.scaleAt(row, k)] = quantize((*[Block]byte)(m.data[at:]), &block)
+		}
+	}
+	return nil
+}
+
+// Dequantize writes the values of a quantized matrix to a matrix of float32 or bfloat16. The rules of [Quantize] hold.
+func Dequantize(to, data, scale *tensor.Tensor) error {
+	m, err := matrixOf(data, scale, to)
+	if err != nil {
+		return err
+	}
+	var block [Block]float32
+	for row := range m.rows {
+		for k := range m.blocks {
+			at := (row*m.blocks + k) * Block
+			factor := scaleValue(m.scales[m.scaleAt(row, k)])
+			for i, code := range m.data[at : at+Block] {
+				block[i] = float32(elementValues[code] * factor)
+			}
+			m.values.write(&block, at)
+		}
+	}
+	return nil
+}
+
+// matrix is what is quantized: the values, and the codes.
+type matrix struct {
+	rows, blocks int // blocks of a row
+	values       values
+	data, scales []byte
+	swizzled     bool
+}
+
+func matrixOf(data, scale, other *tensor.Tensor) (m matrix, err error) {
+	for _, t := range []*tensor.Tensor{data, scale, other} {
+		if err := t.CheckHost(); err != nil {
+			return m, err
+		}
+	}
+	shape := other.Shape()
+	rows, columns := int(shape.Dim(0)), int(shape.Dim(1))
+	switch d := other.DType(); {
+	case shape.Rank() != 2:
+		return m, errs.Invalid("%s is not a matrix; give 2 dimensions", *other)
+	case columns%Block != 0:
+		return m, errs.Invalid("%s has %d columns (want a multiple of %d, the block that shares a scale)", *other, columns, Block)
+	case d != tensor.Float32 && d != tensor.BFloat16:
+		return m, errs.Invalid("%s is not quantized; give float32 or bfloat16", *other)
+	case data.DType() != tensor.Float8E4M3FN || data.Shape() != shape:
+		return m, errs.Invalid("the elements are %s (want float8_e4m3fn%s)", *data, shape)
+	case scale.DType() != tensor.Float8E8M0FNU:
+		return m, errs.Invalid("the scales are %s (want float8_e8m0fnu)", *scale)
+	}
+	m = matrix{rows: rows, blocks: columns / Block, data: data.Bytes(), scales: scale.Bytes()}
+	m.values = values{other.Bytes(), other.DType() == tensor.BFloat16}
+	matrixShape, list := tensor.ShapeOf(int64(rows), int64(m.blocks)), tensor.ShapeOf(SwizzledBytes(shape.Dim(0), shape.Dim(1)))
+	switch scale.Shape() {
+	case matrixShape:
+	case list:
+		m.swizzled = true
+	default:
+		return m, errs.Invalid("the scales are %s (want the shape %s, or %s for tensor cores)", *scale, matrixShape, list)
+	}
+	return m, nil
+}
+
+// quantize writes the codes of a block, and returns its scale.
+func quantize(to *[Block]byte, from *[Block]float32) (scale byte) {
+	largest := uint32(0)
+	for _, x := range from {
+		largest = max(largest, math.Float32bits(x)&^signBit)
+	}
+	if largest >= infinity {
+		for i, x := range from {
+			to[i] = 0
+			if math.Float32bits(x)&^signBit >= infinity {
+				to[i] = notANumber
+			}
+		}
+		return nan
+	}
+	// The exponent of the next power of two, or of the number itself if it is one.
+	scale = byte((math.Float32bits(math.Float32frombits(largest)/Largest) + 0x7f_ffff) >> 23)
+	factor := math.Float32frombits((254 - uint32(scale)) << 23) // 2^(127-scale)
+	for i, x := range from {
+		to[i] = encode(x * factor)
+	}
+	return scale
+}
+
+const (
+	signBit    = 1 << 31
+	infinity   = 0x7f80_0000
+	notANumber = 0x7f // of float8_e4m3fn
+)
+
+// encode rounds a number of at most 448 to the nearest float8_e4m3fn, ties to even.
+func encode(x float32) byte {
+	u := math.Float32bits(x)
+	sign := byte(u>>24) & 0x80
+	u &^= signBit
+	if u < leastNormal {
+		// The sum rounds to multiples of the least element, and has their number in its lowest bits.
+		return sign | byte(math.Float32bits(math.Float32frombits(u)+1<<14))
+	}
+	u += 0x7_ffff + u>>20&1
+	return sign | byte(u>>20-(127-7)<<3)
+}
+
+// leastNormal is 2^-6, below which elements lie as far apart as above it.
+const leastNormal = (127 - 6) << 23
+
+// elementValues are the values of all codes.
+var elementValues = func() (all [256]float64) {
+	for code := range all {
+		exponent, fraction := code>>3&15, float64(code&7)/8
+		v := math.Ldexp(1+fraction, exponent-7)
+		if exponent == 0 {
+			v = math.Ldexp(fraction, -6)
+		}
+		if code&notANumber == notANumber {
+			v = math.NaN()
+		}
+		if code&0x80 != 0 {
+			v = -v
+		}
+		all[code] = v
+	}
+	return all
+}()
+
+func scaleValue(code byte) float64 {
+	if code == nan {
+		return math.NaN()
+	}
+	return math.Ldexp(1, int(code)-127)
+}
+
+// values are the numbers of a matrix before it is quantized.
+type values struct {
+	bytes    []byte
+	bfloat16 bool
+}
+
+func (v *values) read(to *[Block]float32, at int) {
+	if v.bfloat16 {
+		for i := range to {
+			b := v.bytes[2*(at+i):]
+			to[i] = math.Float32frombits(uint32(b[0])<<16 | uint32(b[1])<<24)
+		}
+		return
+	}
+	for i := range to {
+		b := v.bytes[4*(at+i):]
+		to[i] = math.Float32frombits(uint32(b[0]) | uint32(b[1])<<8 | uint32(b[2])<<16 | uint32(b[3])<<24)
+	}
+}
+
+// write rounds to the nearest bfloat16, ties to even.
+func (v *values) write(from *[Block]float32, at int) {
+	for i, x := range from {
+		u := math.Float32bits(x)
+		if !v.bfloat16 {
+			b := v.bytes[4*(at+i):]
+			b[0], b[1], b[2], b[3] = byte(u), byte(u>>8), byte(u>>16), byte(u>>24)
+			continue
+		}
+		if u&^signBit <= infinity {
+			u += 0x7fff + u>>16&1
+		}
+		b := v.bytes[2*(at+i):]
+		b[0], b[1] = byte(u>>16), byte(u>>24)
+	}
+}
