@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"slices"
 	"unsafe"
 
 	"github.com/stepvan/stepvan/internal/errs"
@@ -20,11 +21,13 @@ type Strided struct {
 func (t *Tensor) Strided() Strided {
 	s := Strided{memory: *t, shape: t.shape}
 	stride := int64(1)
+	elems, _ := t.shape.Elems()
 	for i := t.shape.Rank() - 1; i >= 0; i-- {
 		s.strides[i] = stride
-		stride *= max(1, t.shape.dims[i])
+		if elems > 0 { // the dimensions of an empty tensor may be as large as they like
+			stride *= t.shape.dims[i]
+		}
 	}
-	elems, _ := t.shape.Elems()
 	s.memory.shape = ShapeOf(elems)
 	return s
 }
@@ -41,7 +44,7 @@ func (t *Tensor) AsStrided(shape Shape, strides []int64, offset int64) (Strided,
 	}
 	have := t.n / int64(t.dtype.Size())
 	if offset < 0 || offset > have || span > have-offset {
-		return Strided{}, errs.Invalid("a view of %d elements from element %d on leaves the tensor %s", span, offset, *t)
+		return Strided{}, errs.Invalid("a view of %s with strides %v from element %d on leaves the tensor %s", shape, strides, offset, *t)
 	}
 	part := *t
 	part.off += offset * int64(t.dtype.Size())
@@ -81,11 +84,11 @@ func spanOf(d DType, shape *Shape, strides []int64) (span int64, err error) {
 			return 0, errs.Invalid("stride %d of dimension %d of %s is negative; make a copy that is not reversed", n, i, *shape)
 		}
 	}
+	if slices.Contains(shape.Dims(), 0) {
+		return 0, nil
+	}
 	span = 1
 	for i, n := range shape.Dims() {
-		if n == 0 {
-			return 0, nil
-		}
 		steps, ok := mul(n-1, strides[i])
 		if span += steps; !ok || span < steps {
 			return 0, errs.Invalid("a view of %s with strides %v leaves the address space", *shape, strides)
@@ -116,7 +119,7 @@ func (s *Strided) Len() int64 {
 }
 
 // Memory returns the memory from the first element to the last, with what lies between them.
-func (s *Strided) Memory() Tensor { return s.memory }
+func (s Strided) Memory() Tensor { return s.memory }
 
 // String returns type, shape and strides, such as "bfloat16[2 3] strides [3 1]".
 func (s Strided) String() string {
@@ -151,14 +154,14 @@ func (s *Strided) Retain() error { return s.memory.Retain() }
 func (s *Strided) Release() { s.memory.Release() }
 
 // Narrow returns the part of the view with elements lo to lo+n of a dimension.
-func (s *Strided) Narrow(dim int, lo, n int64) (Strided, error) {
+func (s Strided) Narrow(dim int, lo, n int64) (Strided, error) {
 	if dim < 0 || dim >= s.shape.Rank() {
-		return Strided{}, errs.Invalid("%s has no dimension %d", *s, dim)
+		return Strided{}, errs.Invalid("%s has no dimension %d", s, dim)
 	}
 	if have := s.shape.dims[dim]; lo < 0 || n < 0 || lo > have || n > have-lo {
-		return Strided{}, errs.Invalid("%d elements from %d on leave dimension %d of %s", n, lo, dim, *s)
+		return Strided{}, errs.Invalid("%d elements from %d on leave dimension %d of %s", n, lo, dim, s)
 	}
-	part := *s
+	part := s
 	part.shape.dims[dim] = n
 	span, err := spanOf(s.memory.dtype, &part.shape, part.Strides())
 	if err != nil {
@@ -173,11 +176,11 @@ func (s *Strided) Narrow(dim int, lo, n int64) (Strided, error) {
 }
 
 // Transpose returns the view with two dimensions in each other's place.
-func (s *Strided) Transpose(a, b int) (Strided, error) {
+func (s Strided) Transpose(a, b int) (Strided, error) {
 	if rank := s.shape.Rank(); a < 0 || b < 0 || a >= rank || b >= rank {
-		return Strided{}, errs.Invalid("%s has no dimensions %d and %d", *s, a, b)
+		return Strided{}, errs.Invalid("%s has no dimensions %d and %d", s, a, b)
 	}
-	other := *s
+	other := s
 	d, n := &other.shape.dims, &other.strides
 	d[a], d[b] = d[b], d[a]
 	n[a], n[b] = n[b], n[a]
@@ -185,7 +188,7 @@ func (s *Strided) Transpose(a, b int) (Strided, error) {
 }
 
 // Contiguous returns the view as a tensor, and false where it is not contiguous in the order of its dimensions.
-func (s *Strided) Contiguous() (Tensor, bool) {
+func (s Strided) Contiguous() (Tensor, bool) {
 	if s.Check() != nil || checkContiguous(s.shape, s.Strides()) != nil {
 		return Tensor{}, false
 	}
@@ -194,9 +197,17 @@ func (s *Strided) Contiguous() (Tensor, bool) {
 	return t, true
 }
 
-// CopyFrom copies all elements of another view of the same type and shape, whose memory is other memory. The program
-// must keep both regions open meanwhile. Budget: 0 allocations.
+// CopyFrom copies all elements of another view of the same type and shape. The two must be apart: a view between whose
+// rows the other one lies is refused as well. Budget: 0 allocations.
 func (s *Strided) CopyFrom(from *Strided) error {
+	if err := s.Retain(); err != nil {
+		return err
+	}
+	defer s.Release()
+	if err := from.Retain(); err != nil {
+		return err
+	}
+	defer from.Release()
 	if err := s.CheckDestination(); err != nil {
 		return err
 	}
@@ -208,7 +219,7 @@ func (s *Strided) CopyFrom(from *Strided) error {
 	}
 	to, at := s.memory.address(), from.memory.address()
 	if to < at+uintptr(from.memory.n) && at < to+uintptr(s.memory.n) {
-		return errs.Invalid("the two views are in the same memory; copy by way of a third one")
+		return errs.Invalid("the memory from the first to the last element of one view overlaps that of the other; copy by way of a third")
 	}
 	if s.memory.n == 0 {
 		return nil

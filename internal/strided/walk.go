@@ -181,7 +181,7 @@ const lineBytes = 64
 // copyElements copies two loops of elements.
 func copyElements[T any](to, from unsafe.Pointer, rows, elements *Dim) {
 	size := int64(unsafe.Sizeof(*new(T)))
-	if rows.From == size && elements.To == size && rows.Extent > 1 {
+	if rows.From == size && elements.To == size && rows.Extent*elements.Extent*size >= lineBytes*lineBytes/4 {
 		transpose[T](to, from, rows, elements)
 		return
 	}
