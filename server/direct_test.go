@@ -155,6 +155,35 @@ func TestADeviceReachesOneAccelerator(t *testing.T) {
 	}
 }
 
+// A tensor of an accelerator without elements has nothing that a device could write.
+func TestAnEmptyTensorOfAnAccelerator(t *testing.T) {
+	a := devicetest.New(t, devicetest.Options{})
+	for name, reach := range map[string]func(*devicetest.Accelerator, *memvan.Device){
+		"reached": byDMABuf, "copied": func(*devicetest.Accelerator, *memvan.Device) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, _ := newDirect(t, a, reach)
+			w, s := c.Workers[0], c.Servers[0]
+			for _, push := range [][]tensor.Tensor{
+				List(onDevice(t, a, nil), hostBytes(t, []byte{7})),
+				List(onDevice(t, a, nil), onDevice(t, a, []byte{7})),
+			} {
+				pull := onDevice(t, a, make([]byte, 1))
+				h, err := w.PushPull(push, Keys(1, 2), List(onDevice(t, a, nil), pull), Keys(3, 4))
+				require.NoError(t, err)
+				r := take(t, s, stepvan.LockStep)[0]
+				require.Zero(t, r.Pushes()[0].Len())
+				require.Equal(t, []byte{7}, r.Pushes()[1].Bytes())
+				resp, err := s.Respond(List(onDevice(t, a, nil), onDevice(t, a, []byte{8})), r.ID)
+				require.NoError(t, err)
+				require.NoError(t, h.Wait(Context(t)))
+				require.NoError(t, resp.Wait(Context(t)))
+				require.Equal(t, []byte{8}, a.Content(pull))
+			}
+		})
+	}
+}
+
 // A program may end the registration of memory that a device moves at that moment.
 func TestRegistrationsEndWhileADeviceMoves(t *testing.T) {
 	const n = 9 << 20 // several pieces

@@ -104,7 +104,11 @@ func (d *departures) chooseWay(x *activeExchange) {
 	w := d.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	x.staged.direct.pushes = x.canWritePushes(&w.lender) && x.staged.holdPushes(x, w.lender.registry)
+	s := x.staged
+	s.holdPushes(x, w.lender.registry)
+	if s.direct.pushes = x.canWritePushes(); !s.direct.pushes {
+		s.direct.release(w.lender.registry)
+	}
 }
 
 // plan has memory of the host stand for tensors of the accelerator, and plans the requests. It reports false where a
@@ -114,7 +118,7 @@ func (d *departures) plan(x *activeExchange) (planned bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if s := x.staged; s != nil {
-		if s.direct.pushes && !x.canWritePushes(&w.lender) {
+		if s.direct.pushes && !x.canWritePushes() {
 			s.direct.release(w.lender.registry)
 			s.direct.pushes = false
 			s.dropCopies(w.lender.pool)

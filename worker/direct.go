@@ -17,6 +17,7 @@ import (
 type direct struct {
 	pushes bool            // no memory of the host stands for the pushes
 	holds  []registry.Hold // of what messages with them are written from
+	held   []bool          // for each push: it is registered, and stays so
 	lends  []bool          // for each of staged.pulls: the server writes the answer to the accelerator
 	onHost []bool          // for each of staged.pulls: the answer has come to memory of the host
 }
@@ -26,21 +27,24 @@ func (d *direct) release(r *registry.Registry) {
 	for _, h := range d.holds {
 		r.Release(h)
 	}
-	d.holds = nil
+	d.holds, d.held = nil, nil
 }
 
+// onAccelerator reports whether the tensor has bytes, and an accelerator holds them.
+func onAccelerator(t tensor.Tensor) bool { return t.Len() > 0 && !t.Device().IsHost() }
+
 // canWritePushes reports whether x has pushes of an accelerator, and devices write all pushes into chunks of the
-// servers, beside what travels with the head. Under Worker.mu.
-func (x *activeExchange) canWritePushes(l *lender) bool {
+// servers, beside what travels with the head. What is registered is held. Under Worker.mu.
+func (x *activeExchange) canWritePushes() bool {
 	for _, r := range x.requests {
-		if len(r.pushes) > 0 && !r.canWritePushes(l) {
+		if len(r.pushes) > 0 && !r.canWritePushes() {
 			return false
 		}
 	}
-	return slices.ContainsFunc(x.push, func(t tensor.Tensor) bool { return !t.Device().IsHost() })
+	return slices.ContainsFunc(x.push, onAccelerator)
 }
 
-func (r *request) canWritePushes(l *lender) bool {
+func (r *request) canWritePushes() bool {
 	caps := r.server.session.Caps()
 	if !caps.Offload || !caps.Registered {
 		return false
@@ -51,7 +55,7 @@ func (r *request) canWritePushes(l *lender) bool {
 		n := t.Len()
 		c := r.server.chunks[r.exchange.pushKeys[i]]
 		switch {
-		case n == 0, c.fits(n) && l.registry.Covers(t.Addresses()):
+		case n == 0, c.fits(n) && r.exchange.staged.direct.held[i]:
 		case t.Device().IsHost() && int64(n) <= along:
 			along -= int64(n)
 		default:
@@ -61,31 +65,33 @@ func (r *request) canWritePushes(l *lender) bool {
 	return true
 }
 
-// holdPushes keeps the memory of the pushes registered until x ends. It reports false where that of an accelerator is
-// not. Memory of the host that is not registered travels with the head. Under Worker.mu.
-func (s *staged) holdPushes(x *activeExchange, r *registry.Registry) bool {
+// holdPushes keeps the memory of the pushes that is registered so until x ends. Under Worker.mu.
+func (s *staged) holdPushes(x *activeExchange, r *registry.Registry) {
+	s.direct.held = make([]bool, len(x.push))
 	for i := range x.push {
 		t := &x.push[i]
 		if t.Len() == 0 {
 			continue
 		}
-		h, ok := r.Hold(t.Addresses())
-		switch {
-		case ok:
-			s.direct.holds = append(s.direct.holds, h)
-		case !t.Device().IsHost():
-			s.direct.release(r)
-			return false
+		if h, ok := r.Hold(t.Addresses()); ok {
+			s.direct.holds, s.direct.held[i] = append(s.direct.holds, h), true
 		}
 	}
-	return true
 }
 
 // isDirect reports whether a device writes pushes of r from memory of an accelerator.
 func (r *request) isDirect() bool {
 	x := r.exchange
 	return x.staged != nil && x.staged.direct.pushes &&
-		slices.ContainsFunc(r.pushes, func(i int) bool { return !x.push[i].Device().IsHost() })
+		slices.ContainsFunc(r.pushes, func(i int) bool { return onAccelerator(x.push[i]) })
+}
+
+// isRegistered reports whether a device may write push i of r from where it is.
+func (r *request) isRegistered(l *lender, i int) bool {
+	if s := r.exchange.staged; s != nil && s.direct.pushes {
+		return s.direct.held[i]
+	}
+	return l.isRegistered(r.server, r.exchange.push[i].Addresses())
 }
 
 // room returns the memory into which v writes the answer to pull i where it can: that of the accelerator, or that of

@@ -101,7 +101,7 @@ func (r *request) planPushes(l *lender) {
 			}
 		}
 		push := pushPlan{target: c.target}
-		registered := l.isRegistered(r.server, x.push[i].Addresses())
+		registered := r.isRegistered(l, i)
 		switch {
 		case n == 0:
 		case c.fits(n) && registered:
