@@ -89,16 +89,17 @@ func makeAxis(cuts []cut, dim int, n int64) axis {
 	a.first = append(a.first, int32(len(a.spans)))
 	for i := range cuts {
 		if c := &cuts[i]; c.dim == dim {
-			a = a.cut(c)
+			a = a.cut(c, n)
 		}
 	}
 	return a
 }
 
-func (a *axis) cut(c *cut) axis {
+// cut divides each list of a dimension of n elements.
+func (a *axis) cut(c *cut, n int64) axis {
 	lists := len(a.cells) * c.count
 	next := axis{
-		spans: make([]Span, 0, lists*max(c.pieces, len(c.sizes))),
+		spans: make([]Span, 0, min(int64(lists*max(c.pieces, len(c.sizes))), n)),
 		first: make([]int32, 1, lists+1),
 		cells: make([]int32, 0, lists),
 	}

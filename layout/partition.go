@@ -111,7 +111,11 @@ func (p *Partition) cuts() (all []cut) {
 		all = append(all, cut{dim: p.ExpertDim, count: p.ExpertWorld, pieces: 1, axis: 0, step: max(p.World, 1)})
 	}
 	if p.World > 1 {
-		all = append(all, cut{dim: p.Dim, count: p.World, pieces: max(p.Stride, 1), sizes: p.Sizes, axis: 1, step: 1})
+		c := cut{dim: p.Dim, count: p.World, pieces: max(p.Stride, 1), axis: 1, step: 1}
+		if len(p.Sizes) > 0 {
+			c.sizes, c.pieces = p.Sizes, 1
+		}
+		all = append(all, c)
 	}
 	return all
 }
@@ -130,9 +134,9 @@ func Agree(src *Partition, srcLocal tensor.Shape, dst *Partition, dstLocal tenso
 	if whole != other {
 		return tensor.Shape{}, mismatch(src, srcLocal, dst, dstLocal)
 	}
-	if src.Sizes != nil && dst.Sizes == nil {
+	if len(src.Sizes) > 0 && len(dst.Sizes) == 0 {
 		dst.Sizes, err = src.scaled(dst)
-	} else if dst.Sizes != nil && src.Sizes == nil {
+	} else if len(dst.Sizes) > 0 && len(src.Sizes) == 0 {
 		src.Sizes, err = dst.scaled(src)
 	}
 	if err != nil {
@@ -166,7 +170,7 @@ func (p *Partition) scaled(other *Partition) ([]int64, error) {
 
 // checkBlocks refuses two sides whose blocks differ.
 func checkBlocks(src, dst *Partition) error {
-	if src.Sizes == nil || dst.Sizes == nil || src.Dim != dst.Dim {
+	if len(src.Sizes) == 0 || len(dst.Sizes) == 0 || src.Dim != dst.Dim {
 		return nil
 	}
 	if len(src.Sizes) != len(dst.Sizes) {

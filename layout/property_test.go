@@ -61,7 +61,6 @@ func canonical(t *testing.T, list []Span) {
 // with the right value, and the rule gives the same sources.
 func TestRedistribute(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
-	var m Moves
 	for done := 0; done < pairs; {
 		shape := anyShape(r)
 		from, to := anyLayout(r, len(shape), true, r.IntN(2)), anyLayout(r, len(shape), false, 100)
@@ -69,29 +68,37 @@ func TestRedistribute(t *testing.T) {
 			continue
 		}
 		done++
-		plan, err := Redistribute(from, to, shapeOf(t, shape))
-		require.NoError(t, err)
-		src := map[stepvan.Rank]*array{}
-		for i := range from.Mesh.Size() {
-			a := filled(naive(from, shape, i), shape)
-			src[from.Mesh.Rank(i)] = &a
-		}
-		for target := range to.Mesh.Size() {
-			m.Reset()
-			require.NoError(t, plan.Assign(target, from.Sources(target), &m))
-			want := naive(to, shape, target)
-			dst := empty(want)
-			for i := range m.Len() {
-				v := m.At(i)
-				write(t, &v, src[v.Source], &dst)
-				sameCopy(t, from, target, v.Source)
-			}
-			require.Equal(t, filled(want, shape).values, dst.values, "%s to %s of %v, target %d", from, to, shape, target)
-			require.EqualValues(t, len(dst.values), m.Elems())
-			maximal(t, &m)
-			byPart(t, from, to, shape, target, &m)
-		}
+		redistribute(t, from, to, shape)
 	}
+}
+
+// redistribute moves a tensor and returns what each target has received.
+func redistribute(t *testing.T, from, to Layout, shape []int64) (all []*Moves) {
+	t.Helper()
+	plan, err := Redistribute(from, to, shapeOf(t, shape))
+	require.NoError(t, err)
+	src := map[stepvan.Rank]*array{}
+	for i := range from.Mesh.Size() {
+		a := filled(naive(from, shape, i), shape)
+		src[from.Mesh.Rank(i)] = &a
+	}
+	for target := range to.Mesh.Size() {
+		m := new(Moves)
+		require.NoError(t, plan.Assign(target, from.Sources(target), m))
+		want := naive(to, shape, target)
+		dst := empty(want)
+		for i := range m.Len() {
+			v := m.At(i)
+			write(t, &v, src[v.Source], &dst)
+			sameCopy(t, from, target, v.Source)
+		}
+		require.Equal(t, filled(want, shape).values, dst.values, "%s to %s of %v, target %d", from, to, shape, target)
+		require.EqualValues(t, len(dst.values), m.Elems())
+		maximal(t, m)
+		byPart(t, from, to, shape, target, m)
+		all = append(all, m)
+	}
+	return all
 }
 
 // sameCopy holds a source against the rule MeshOrder: it has the coordinates of index target mod size where the source
