@@ -13,8 +13,8 @@ import (
 
 func on(dims []int, placements ...Placement) Layout { return Layout{MeshOf(dims...), placements} }
 
-// TestVectorsOfTheBus has the pairs of layouts that the spec of the tensor bus names. sources has the ranks that each target reads
-// from.
+// TestVectorsOfTheBus has the pairs of layouts that the spec of the tensor bus names. Field sources has the ranks that
+// each target reads from.
 func TestVectorsOfTheBus(t *testing.T) {
 	r, s0, s1, sum := Replicate(), Shard(0), Shard(1), Partial(Sum)
 	square := []int64{64, 64}

@@ -5,16 +5,16 @@
 It needs torch and nothing else. The seed is fixed, so the same version of torch gives the same bytes.
 """
 
+import hashlib
 import json
 import random
 
 import torch
-from torch.distributed.tensor import Replicate, Shard
-from torch.distributed.tensor._utils import _compute_local_shape_and_global_offset
+from torch.distributed.tensor import Replicate, Shard, _utils, placement_types
 from torch.distributed.tensor.placement_types import _StridedShard
 
 SEED = 19
-CASES = 500
+CASES = 300
 RANKS = 3  # of each case, chosen at random
 
 
@@ -74,7 +74,7 @@ def rank(shape, mesh, placements, coordinate):
         record["spans"] = [spans(indices) for indices in lists]
     strided = any(isinstance(p, _StridedShard) for p in placements)
     if part.numel() and not strided:
-        local, offset = _compute_local_shape_and_global_offset(shape, mesh, coordinate, placements)
+        local, offset = _utils._compute_local_shape_and_global_offset(shape, mesh, coordinate, placements)
         assert list(local) == list(part.shape)
         record["offset"] = list(offset)
     return record
@@ -109,7 +109,11 @@ def main():
         elif rng.random() < 0.9:
             continue  # a few of them are enough: the planner refuses them
         cases.append(case)
-    print('{"torch": %s, "seed": %d, "cases": [' % (json.dumps(torch.__version__), SEED))
+    files = {}
+    for module in [placement_types, _utils]:
+        with open(module.__file__, "rb") as f:
+            files[module.__name__] = hashlib.sha256(f.read()).hexdigest()
+    print(json.dumps({"torch": torch.__version__, "sha256": files, "seed": SEED})[:-1] + ', "cases": [')
     print(",\n".join(json.dumps(case, separators=(",", ":")) for case in cases))
     print("]}")
 
