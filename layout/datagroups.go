@@ -60,7 +60,8 @@ type copies struct {
 }
 
 // NewDataGroups takes every member that has the parameter. Pass them in ascending order of ranks, as resharding gathers
-// them, so that all ranks make the same choice.
+// them, so that all ranks make the same choice. The result keeps the slice and the groups, so the caller must not write to
+// them.
 func NewDataGroups(members []Member) (*DataGroups, error) {
 	if len(members) == 0 {
 		return nil, errs.Invalid("layout: a source is missing: no rank has the parameter")
@@ -101,7 +102,7 @@ func (c *copies) add(m *Member, number int) {
 	if data == nil {
 		data = []stepvan.Rank{m.Rank}
 	}
-	i, found := slices.BinarySearchFunc(c.groups, data, func(a, b []stepvan.Rank) int { return slices.Compare(a, b) })
+	i, found := slices.BinarySearchFunc(c.groups, data, slices.Compare)
 	if !found {
 		c.groups, c.members = slices.Insert(c.groups, i, data), slices.Insert(c.members, i, nil)
 	}

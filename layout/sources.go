@@ -31,7 +31,7 @@ func (s *Sources) check(last int) error {
 
 // Sources is the rule MeshOrder of the tensor bus: from which ranks of l the target with number target reads. Of the
 // ranks that have the same elements it is the one with the coordinates of index target mod size along the dimensions
-// that replicate. So the copies share the load.
+// that replicate. So the copies share the load. The number must not be negative.
 //
 // The ranks of a partial tensor share the work in another way. Each of them reduces and sends a share of its own to all
 // targets, and no element is reduced twice for targets of the same copy.
