@@ -60,7 +60,7 @@ type copies struct {
 }
 
 // NewDataGroups takes every member that has the parameter. Pass them in ascending order of ranks, as resharding gathers
-// them, so that all ranks make the same choice. The result keeps the slice and the groups, so the caller must not write to
+// them, so that all ranks make the same choice. The result keeps the slice and the groups. The caller must not write to
 // them.
 func NewDataGroups(members []Member) (*DataGroups, error) {
 	if len(members) == 0 {

@@ -35,9 +35,13 @@
 // A source that is partial has the same elements at several ranks, which must be reduced. In torch and in Etha each
 // member reduces all of them. Here each member reduces and sends its own share of the elements, so that nothing is
 // reduced twice for targets of one copy. [Layout.Reduction] names the members.
+// The shares are cut along the first dimension that the target cuts, so that a target has few sources.
 //
 // Megatron-core always reads from the first member when there is one data parallel group. Here the destinations take
 // the members in turns there too. The bytes are the same.
+//
+// Megatron-core takes a destination for a holder when it is in the data parallel group of the source, even where it
+// has another expert. Here a destination is read from only if it has the parameter.
 //
 // Megatron-core refuses lengths that do not divide by the least common multiple of both numbers of segments, and
 // parameters that only one side divides while the other has a group. Here spans fall where they fall, and a side that

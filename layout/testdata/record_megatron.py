@@ -91,8 +91,8 @@ def lines(ops, dim, length):
 def case(rng, planner, utils):
     """One parameter: its groups on both sides, how it is divided, and the plan of each destination.
 
-    None where megatron-core reads from a rank that has another expert: it takes a destination in the data parallel group
-    of the source for a holder.
+    None where megatron-core reads from a rank that has another expert: it takes a destination in the data parallel
+    group of the source for a holder.
     """
     tensor = [rng.choice([1, 2, 3, 4]) for _ in range(2)]
     experts = [1, 1]
