@@ -90,16 +90,35 @@ type PathChange struct {
 
 // tellPath tells the program, once, of a path of the endpoint that fails, or that stands again.
 func tellPath(e *endpoint, path int, err error) {
-	e.mu.Lock()
-	known := e.rails.missing[path] == (err != nil)
-	e.rails.missing[path] = err != nil
-	e.mu.Unlock()
 	tell := e.v.opt.Paths.Changed
-	if known || tell == nil {
+	if tell == nil {
 		return
 	}
+	s := &e.rails
+	s.telling.Lock()
+	defer s.telling.Unlock()
+	r := s.at(path)
+	stands := r != nil && r.usable() // it may have failed again, or not have said hello
+	if s.missing[path] == (err != nil) || err == nil && !stands {
+		return
+	}
+	s.missing[path] = err != nil
 	if err != nil {
 		err = &stepvan.OpError{Op: fmt.Sprintf("path %d", path), Van: vanName, Peer: e.name, Err: err}
 	}
 	tell(PathChange{Peer: e.name, Path: path, Of: e.paths, Err: err})
+}
+
+// tell tells the program that a path stands again, at the side that has accepted it. The poller does not wait.
+func (c *connecting) tell() {
+	v := c.e.v
+	if v.opt.Paths.Changed == nil || !c.e.several() {
+		return
+	}
+	time.AfterFunc(0, func() {
+		if v.members.beginCall() {
+			defer v.members.calls.Done()
+			tellPath(c.e, c.path, nil)
+		}
+	})
 }

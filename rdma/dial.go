@@ -288,6 +288,7 @@ func (d *dialing) newRail(number uint32, text string, h hello) (r *rail, err err
 	e := d.endpoint
 	if e == nil {
 		e = d.v.newEndpoint(d.conn, number, text, &d.own)
+		e.rails.dialled = true
 		e.introduced.Store(true)
 		r = e.rails.first()
 	} else {

@@ -76,9 +76,9 @@
 // # The end
 //
 // A closed endpoint delivers nothing more. What it has posted still reaches the peer, and the peer may fetch what is on
-// offer, for at most a second. Then the queue pair is shut, drained and destroyed. The loss of a peer follows
-// everything that had come. A receive that is posted completes in any case. So the number of those that are out says
-// when nothing more can come.
+// offer, for at most a second. What goes over a rail that fails meanwhile is lost: no other one takes it over any more.
+// Then the queue pair is shut, drained and destroyed. The loss of a peer follows everything that had come. A receive
+// that is posted completes in any case. So the number of those that are out says when nothing more can come.
 //
 // # Memory
 //

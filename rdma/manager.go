@@ -206,7 +206,9 @@ func (m *manager) admit(ev *verbs.ConnectionEvent, c *connection, number uint32,
 
 // admitRail adds a rail to the endpoint that its token names.
 func (m *manager) admitRail(c *connection, number uint32, g *greeting) (*rail, error) {
-	of := m.v.members.all(func(r *rail) bool { return r.e.several() && r.e.token == g.connection() && r.e.paths == g.paths })
+	of := m.v.members.all(func(r *rail) bool {
+		return r.e.several() && !r.e.rails.dialled && r.e.token == g.connection() && r.e.paths == g.paths
+	})
 	if len(of) == 0 {
 		return nil, errs.Protocol("private data", 8, "there is no connection %#x of %d paths", g.token, g.paths)
 	}

@@ -44,7 +44,7 @@ type PathOptions struct {
 	SplitLAG    bool             // the queue pairs go over the ports of a bond by turns, where the driver is mlx5
 	StripeBytes int              // payload with targets from which it is cut over the queue pairs; 256 KiB
 	ReturnTime  time.Duration    // how long a port must have been up before a path that was lost comes back; 5 s
-	Changed     func(PathChange) // is told of paths that fail while others carry on, and of those that stand again; by any goroutine. May be nil
+	Changed     func(PathChange) // is told of paths that fail while others carry on, and of those that stand again. Calls of a connection come one at a time, by any goroutine. They must not close the van. May be nil
 }
 
 const (

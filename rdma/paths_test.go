@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
 )
 
@@ -267,12 +268,69 @@ func TestARailWithoutAHello(t *testing.T) {
 	require.NoError(t, err)
 	defer silent.close()
 	require.NoError(t, silent.connect(d.ends[0].routes[1], "silent"))
-	require.NoError(t, (<-heard).Err)
-	require.ErrorContains(t, (<-heard).Err, "the peer has said nothing for 300ms")
+	require.Len(t, d.ends[1].rails.all(), 2)
 	d.gone(1)
+	require.Empty(t, heard, "the path has not stood again")
 	require.NoError(t, silent.rail.e.Close())
 	d.stream(0, 50, func(int) {})
 	d.stream(1, 50, func(int) {})
+}
+
+// What a lost rail was to tell of another loss is told again at once, and may come twice.
+func TestALossIsToldAgain(t *testing.T) {
+	if rdma(t).iWARP() {
+		return // it has one path
+	}
+	d := newDuo(t, Options{Paths: PathOptions{Count: 3, ReturnTime: never}})
+	d.ready(3)
+	first, second := d.ends[0].rails.at(0), d.ends[0].rails.at(1)
+	require.NoError(t, first.conn.qp.Fail())
+	d.gone(2)
+	d.ends[0].mu.Lock()
+	second.flight.records = append(second.flight.records, carriedRecord{number: 1 << 20, flag: flagLoss, loss: first})
+	d.ends[0].mu.Unlock()
+	require.NoError(t, second.conn.qp.Fail())
+	d.gone(1)
+	d.stream(0, 50, func(int) {})
+	d.stream(1, 50, func(int) {})
+	d.ends[1].mu.Lock()
+	defer d.ends[1].mu.Unlock()
+	require.True(t, d.ends[1].out.order.early[0].is, "it came again, of a rail that has gone")
+}
+
+// A peer with many more slots than this side has buffers tells of them late. This side asks.
+func TestMoreSlotsThanBuffers(t *testing.T) {
+	if rdma(t).iWARP() {
+		return // it has one path
+	}
+	d := newDuo(t, Options{Slots: 300, Paths: PathOptions{Count: 2, ReturnTime: never}})
+	d.ready(2)
+	d.stream(0, 2000, func(int) {})
+}
+
+// What has come behind a gap is not looked at any more when the connection has ended, and its memory has gone.
+func TestAGapAtTheEnd(t *testing.T) {
+	if rdma(t).iWARP() {
+		return // it has one path
+	}
+	d := newDuo(t, Options{Paths: PathOptions{Count: 2, ReturnTime: never}})
+	d.ready(2)
+	from, to := d.ends[0].rails.at(0), d.ends[1].rails.at(0)
+	for n := range uint32(12) {
+		from.lie(prefix{kind: kindMessage, number: n + 2, head: wire.HeaderSize}, headOf(9, 0))
+	}
+	require.Eventually(t, func() bool {
+		d.vans[1].poller.takeCompletions() // which hands nothing out
+		return to.held == 12
+	}, patience, time.Millisecond)
+	require.NoError(t, d.ends[1].Close())
+	require.Eventually(t, func() bool {
+		return len(d.vans[1].members.all(func(*rail) bool { return true })) == 0
+	}, patience, time.Millisecond)
+	time.Sleep(50 * time.Millisecond) // the memory goes a moment later
+	for range 10 {
+		d.vans[1].Poll(d.events[:], false)
+	}
 }
 
 // The last rail is the connection.

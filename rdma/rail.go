@@ -89,7 +89,10 @@ func (r *rail) takeSlot() int {
 		return -1
 	}
 	if r.flight.on {
-		r.reclaim()
+		if r.reclaim(); r.queue.buffers.few() {
+			r.readWord()
+			r.reclaim()
+		}
 		if r.queue.buffers.few() {
 			return -1
 		}

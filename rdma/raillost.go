@@ -2,6 +2,7 @@ package rdma
 
 import (
 	"errors"
+	"slices"
 	"sync/atomic"
 
 	"github.com/stepvan/stepvan/internal/errs"
@@ -19,6 +20,7 @@ type loss struct {
 	settled bool        // what was missing has gone over other rails
 	listed  atomic.Bool // the endpoint has the rail; before, its maker frees it
 	cause   atomic.Pointer[error]
+	came    uint64 // what the peer has said: messages, and records
 }
 
 // fail takes the rail out, or ends the endpoint if no other rail is left. The first cause stays. Concurrent.
@@ -40,9 +42,12 @@ func (r *rail) fail(op string, err error) {
 // takeOut ends a rail that has failed, or the endpoint if no other is left.
 func (r *rail) takeOut(op string, err error) {
 	e := r.e
-	if e.rails.count((*rail).usable) == 0 {
+	switch {
+	case e.rails.count((*rail).usable) == 0:
 		e.fail(op, e.rails.cause(err))
 		return
+	case e.state.Load()&(failed|closed) != 0:
+		return // all of them end
 	}
 	e.hurt.Store(true)
 	e.v.undertaker.addRail(r)
@@ -73,6 +78,7 @@ func (e *endpoint) mend() {
 			continue
 		}
 		e.hurt.Store(true)
+		e.out.control.sayAgain(r)
 		if r.loss.shut.Load() && !r.loss.said {
 			r.loss.said = true
 			e.in.leave(r)
@@ -123,13 +129,31 @@ func (t *order) takeLoss(from *rail, p *prefix) error {
 	e := t.s.e
 	r := e.rails.at(index)
 	switch {
-	case index >= e.paths || r == from || r != nil && r.attempt == attempt && r.loss.heard.Load():
-		return errs.Protocol("record", 16, "rail %d is shut, and was not open", index)
+	case index >= e.paths || r == from:
 	case r == nil || r.attempt != attempt:
-		t.early[index] = earlyLoss{true, attempt, p.payload}
+		if l := &t.early[index]; !l.is || int16(attempt-l.attempt) > 0 {
+			*l = earlyLoss{true, attempt, p.payload}
+		}
 		return nil
+	case !r.loss.heard.Load():
+		return t.noteCame(r, p.payload)
+	case r.loss.came == p.payload:
+		return nil // it was said again, since a rail was lost that had carried it
 	}
-	return t.noteCame(r, p.payload)
+	return errs.Protocol("record", 16, "rail %d is shut, and was not open", index)
+}
+
+// sayAgain says again what a lost rail was to tell of other losses. Else each side may wait for what the other one has
+// told over a rail that it has not yet given up.
+func (c *control) sayAgain(lost *rail) {
+	f := &lost.flight
+	f.records = slices.DeleteFunc(f.records, func(r carriedRecord) bool {
+		if r.flag == flagLoss {
+			c.losses = append(c.losses, r.loss)
+			c.s.pending.Store(true)
+		}
+		return r.flag == flagLoss
+	})
 }
 
 // earlyLoss is the loss of a rail that this side does not have yet: the peer has shut it while this side connects. If
@@ -165,6 +189,7 @@ func (t *order) noteCame(r *rail, came uint64) error {
 		return errs.Protocol("record", 28, "%d records are said to have come over rail %d (want %d to %d)",
 			records, r.index, r.credit.records.back.Load(), r.credit.records.sent.Load())
 	}
+	r.loss.came = came
 	r.loss.heard.Store(true)
 	r.fail("receive", errTakenOut)
 	t.settle(r)
@@ -194,8 +219,6 @@ func (t *order) settle(r *rail) {
 			s.control.withdraw = append(s.control.withdraw, c.grants...)
 		case flagAnswer:
 			s.control.answer = append(s.control.answer, c.grants...)
-		case flagLoss:
-			s.control.losses = append(s.control.losses, c.loss)
 		}
 	}
 	f.records = nil

@@ -3,6 +3,7 @@ package rdma
 import (
 	"errors"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	"github.com/stepvan/stepvan/internal/errs"
@@ -15,7 +16,10 @@ const maxPaths = 8
 // guards changes.
 type rails struct {
 	list    atomic.Pointer[[]*rail]
-	missing [maxPaths]bool // paths of which PathOptions.Changed has heard that they are missing; endpoint.mu guards it
+	dialled bool // at this side; set before the first rail joins the van
+
+	telling sync.Mutex     // calls of PathOptions.Changed, one at a time
+	missing [maxPaths]bool // paths that it has heard to be missing; telling guards it
 }
 
 func (s *rails) init(first *rail) {
@@ -79,7 +83,7 @@ func (e *endpoint) addRail(r *rail) (err error) {
 	}
 	e.rails.add(r)
 	r.loss.listed.Store(true)
-	if len(e.routes) > 0 {
+	if e.rails.dialled {
 		r.queue.postHello()
 	}
 	if r.loss.begun.Load() {

@@ -238,6 +238,7 @@ func (r *receiver) takeHello(from *rail, body []byte) error {
 	r.e.mu.Lock()
 	defer r.e.mu.Unlock()
 	defer r.e.introduced.Store(true)
+	defer (&connecting{e: r.e, path: from.index}).tell()
 	return from.takeHello(h)
 }
 
@@ -287,9 +288,10 @@ func (r *receiver) step(out *sink) (more bool) {
 // might find no credit. Nothing is copied for a peer that nobody knows.
 func (r *receiver) spill() {
 	all := r.e.rails.all()
-	if !slices.ContainsFunc(all, isHalfHeld) || r.e.v.visitors.has(r.e) {
+	if !slices.ContainsFunc(all, isHalfHeld) || r.e.v.visitors.has(r.e) || !r.e.enterBefore(closed|dead) {
 		return
 	}
+	defer r.e.leave()
 	for _, from := range all {
 		for i := uint32(1); i < uint32(len(r.arrived.ring)) && isHalfHeld(from); i++ {
 			if f := r.arrived.at(r.arrived.next + i); f.rail == from {

@@ -81,6 +81,7 @@ func (r *rail) destroy() {
 	}
 	v := r.e.v
 	v.manager.remove(r.conn.id)
+	r.queue.stop()     // of a rail that was added while the endpoint ended
 	r.e.await(reading) // the poller may be posting receives
 	r.conn.destroy()
 	v.members.unreserve(r.conn)

@@ -141,6 +141,7 @@ func (t *order) pick(unnumbered bool) (*rail, int) {
 		t.askAll()
 		return nil, -1
 	}
+	short := false
 	for range all {
 		r := all[t.turn%len(all)]
 		t.turn++
@@ -154,6 +155,10 @@ func (t *order) pick(unnumbered bool) (*rail, int) {
 		if i := r.takeSlot(); i >= 0 {
 			return r, i
 		}
+		short = short || r.credit.messages.left() > 0
+	}
+	if short { // of buffers, which come back when the peer tells what it has
+		t.askAll()
 	}
 	return nil, -1
 }

@@ -17,6 +17,7 @@ type undertaker struct {
 	unused  []io.Closer    // memory windows and regions, in order
 	running sync.WaitGroup // its goroutine
 	alive   bool
+	ended   bool // nothing begins any more
 }
 
 // add hands an endpoint over. Adding again has no effect. Concurrent.
@@ -55,18 +56,45 @@ func (u *undertaker) retreats() []*retreat {
 // free hands over a region, or a window, that nobody uses. A window comes before the region that it was bound to.
 // Concurrent.
 func (u *undertaker) free(c io.Closer) {
+	if !u.take(c) {
+		_ = c.Close()
+	}
+}
+
+// take reports whether c will be closed. Once the van has ended, the caller does that.
+func (u *undertaker) take(c io.Closer) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	if u.ended {
+		return false
+	}
 	u.unused = append(u.unused, c)
 	u.begin()
+	return true
 }
 
 // begin starts the goroutine. mu is held.
 func (u *undertaker) begin() {
-	if !u.alive {
+	if !u.alive && !u.ended {
 		u.alive = true
 		u.running.Go(u.run)
 	}
+}
+
+// finish waits until all is done that was handed over. The van has no endpoint then that is not closed.
+func (u *undertaker) finish() {
+	for !u.isIdle() {
+		u.running.Wait()
+	}
+	u.running.Wait()
+}
+
+// isIdle reports whether there is nothing to end, so that nothing begins any more.
+func (u *undertaker) isIdle() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.ended = !u.alive
+	return u.ended
 }
 
 // next lists what is to be ended, and ends the goroutine when there is nothing.

@@ -158,7 +158,7 @@ func (v *rdmaVan) close() {
 	v.manager.stopListening()
 	v.visitors.stop()
 	v.closeEndpoints()
-	v.undertaker.running.Wait()
+	v.undertaker.finish()
 	v.manager.stop()
 	v.poller.lock()
 	defer v.polling.Store(false)
