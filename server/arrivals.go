@@ -39,7 +39,7 @@ func (a *arrivals) take(h requestHandler, m *link.Inbound, req *requestSlot, err
 	if len(a.list) == 0 && (err != nil || !req.mirrored()) {
 		return false
 	}
-	from := a.s.sessions[m.Session]
+	from := a.s.sessions.open[m.Session]
 	if (err != nil || !req.mirrored()) && !a.waits(from) {
 		return false
 	}
@@ -54,7 +54,7 @@ func (a *arrivals) take(h requestHandler, m *link.Inbound, req *requestSlot, err
 // takeFence takes over a fence behind requests that have to wait: their pushes may be in memory that the fence gives
 // back. Under Server.mu.
 func (a *arrivals) takeFence(h requestHandler, m *link.Inbound) bool {
-	from := a.s.sessions[m.Session]
+	from := a.s.sessions.open[m.Session]
 	if len(a.list) == 0 || !a.waits(from) {
 		return false
 	}

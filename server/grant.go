@@ -67,7 +67,7 @@ func (t *bufferTable) noteUngranted(w *workerPeer, c *chunk, err error) {
 // grantNext announces one ungranted chunk again when a grant of the session is free. One for one, so no attempt is in
 // vain. Under Server.mu; the caller flushes the outbox.
 func (t *bufferTable) grantNext(session *link.Session) {
-	w := t.s.sessions[session]
+	w := t.s.sessions.open[session]
 	if w == nil {
 		return
 	}
@@ -117,7 +117,7 @@ func (t *bufferTable) grantEnded(c *chunk) {
 		}
 	}
 	c.awaitedBy = nil
-	for _, w := range t.s.sessions {
+	for _, w := range t.s.sessions.open {
 		if len(w.outbox) > 0 {
 			later.flush = append(later.flush, w)
 		}

@@ -130,7 +130,7 @@ func (h requestHandler) enqueue(m *link.Inbound, req *requestSlot, err error) fo
 
 // refuse queues the error for the worker. Under Server.mu.
 func (h requestHandler) refuse(m *link.Inbound, err error) followUp {
-	f := followUp{from: h.s.sessions[m.Session]}
+	f := followUp{from: h.s.sessions.open[m.Session]}
 	f.wake, f.refusal = h.s.batches.queueRefusal(f.from, m, err)
 	if f.from != nil && !isProtocolError(f.refusal) {
 		h.s.messages.queueError(f.from, m.Header.Request, f.refusal)
@@ -216,7 +216,7 @@ func (h requestHandler) admit(m *link.Inbound) (*workerPeer, error) {
 	if s.stop.over() {
 		return nil, s.stop.err()
 	}
-	from := s.sessions[m.Session]
+	from := s.sessions.open[m.Session]
 	if from == nil || !from.paired {
 		return nil, errs.Invalid("server %d: it is not paired with %s, or has not started", s.rank, m.Session.Peer().Name)
 	}

@@ -25,7 +25,7 @@ type Server struct {
 	closed   bool
 	rank     stepvan.Rank
 	workers  []*workerPeer // paired, by rank; Join replaces the slice as a whole
-	sessions map[*link.Session]*workerPeer
+	sessions sessionTable
 
 	requests      requestTable
 	batches       batcher
@@ -71,7 +71,7 @@ func New(t *link.Transport, o Options) (*Server, error) {
 	}
 	s := &Server{
 		transport: t, opt: o,
-		sessions: make(map[*link.Session]*workerPeer),
+		sessions: sessionTable{open: make(map[*link.Session]*workerPeer)},
 	}
 	s.requests.s, s.batches.s, s.stop.s, s.buffers.s, s.messages.s, s.responder.s = s, s, s, s, s, s
 	s.registrations = registrationTable{s, map[*Registration]struct{}{}}
@@ -87,7 +87,8 @@ func New(t *link.Transport, o Options) (*Server, error) {
 	return s, nil
 }
 
-// Join gives the server its rank and its workers. A worker's session may exist already, or open later.
+// Join gives the server its rank and its workers. A worker's session may exist already, or open later. If it has ended
+// already, the worker is gone.
 func (s *Server) Join(rank stepvan.Rank, workers []Worker) error {
 	list, err := sortedByRank(workers)
 	if err != nil {
@@ -96,7 +97,7 @@ func (s *Server) Join(rank stepvan.Rank, workers []Worker) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	known := make(map[wire.PeerID]*workerPeer)
-	for _, w := range s.sessions {
+	for _, w := range s.sessions.open {
 		known[w.id] = w
 	}
 	s.rank = rank
@@ -104,11 +105,12 @@ func (s *Server) Join(rank stepvan.Rank, workers []Worker) error {
 	for i, l := range list {
 		w := known[l.ID]
 		if w == nil {
-			w = &workerPeer{id: l.ID}
+			w = &workerPeer{id: l.ID, gone: s.sessions.early[l.ID]}
 		}
 		w.rank, w.name, w.paired = l.Rank, l.Name, true
 		s.workers[i] = w
 	}
+	s.sessions.early = nil
 	return nil
 }
 
@@ -187,8 +189,8 @@ func (s *Server) Close() error {
 // for a worker, fails with cause. Any goroutine may call it.
 func (s *Server) Fail(cause error) {
 	s.mu.Lock()
-	sessions := make([]*link.Session, 0, len(s.sessions))
-	for l := range s.sessions {
+	sessions := make([]*link.Session, 0, len(s.sessions.open))
+	for l := range s.sessions.open {
 		sessions = append(sessions, l)
 	}
 	s.mu.Unlock()

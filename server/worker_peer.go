@@ -33,13 +33,19 @@ type workerPeer struct {
 	sending bool       // a goroutine offers one of them to the link
 }
 
+// sessionTable holds the sessions, and the ends of those that ended too early. Guarded by Server.mu.
+type sessionTable struct {
+	open  map[*link.Session]*workerPeer
+	early map[wire.PeerID]error // why the session of a peer has ended before Join
+}
+
 // left reports whether the worker is gone after a goodbye.
 func (w *workerPeer) left() bool { return errors.Is(w.gone, link.ErrLeft) }
 
 // openSession notes a session before anything else of it, and tells its worker of the registered chunks.
 func (s *Server) openSession(session *link.Session) {
 	s.mu.Lock()
-	known := s.sessions[session] != nil
+	known := s.sessions.open[session] != nil
 	var w *workerPeer
 	if !known {
 		peer := session.Peer()
@@ -47,7 +53,7 @@ func (s *Server) openSession(session *link.Session) {
 			w = &workerPeer{id: peer.ID, rank: -1, name: peer.Name}
 		}
 		w.session, w.gone = session, nil
-		s.sessions[session] = w
+		s.sessions.open[session] = w
 		s.buffers.announceAll(w)
 	}
 	s.mu.Unlock()
@@ -77,10 +83,11 @@ func (s *Server) findWorker(match func(*workerPeer) bool) *workerPeer {
 func (s *Server) endSession(session *link.Session, err error) {
 	var later deferredWork
 	s.mu.Lock()
-	if w := s.sessions[session]; w != nil {
-		delete(s.sessions, session)
+	if w := s.sessions.open[session]; w != nil {
+		delete(s.sessions.open, session)
 		clear(w.ungranted) // the next session announces all chunks
 		w.session, w.gone = nil, err
+		s.noteEarly(w)
 		for _, c := range w.chunks {
 			if c.session == session {
 				s.buffers.withdraw(c, 0)
@@ -92,6 +99,17 @@ func (s *Server) endSession(session *link.Session, err error) {
 	}
 	s.mu.Unlock()
 	later.run(s)
+}
+
+// noteEarly notes for Join that the session of a peer has ended. Under Server.mu.
+func (s *Server) noteEarly(w *workerPeer) {
+	if s.workers != nil {
+		return
+	}
+	if s.sessions.early == nil {
+		s.sessions.early = map[wire.PeerID]error{}
+	}
+	s.sessions.early[w.id] = w.gone
 }
 
 // failure returns the error of an operation that failed because of this worker.
