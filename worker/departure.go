@@ -105,9 +105,9 @@ func (d *departures) chooseWay(x *activeExchange) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s := x.staged
-	s.holdPushes(x, w.lender.registry)
+	s.holdPushes(x, w.lender.memory.Registry)
 	if s.direct.pushes = x.canWritePushes(); !s.direct.pushes {
-		s.direct.release(w.lender.registry)
+		s.direct.release(w.lender.memory.Registry)
 	}
 }
 
@@ -119,7 +119,7 @@ func (d *departures) plan(x *activeExchange) (planned bool, err error) {
 	defer w.mu.Unlock()
 	if s := x.staged; s != nil {
 		if s.direct.pushes && !x.canWritePushes() {
-			s.direct.release(w.lender.registry)
+			s.direct.release(w.lender.memory.Registry)
 			s.direct.pushes = false
 			s.dropCopies(w.lender.pool)
 			return false, nil

@@ -87,11 +87,11 @@ func (r *request) isDirect() bool {
 }
 
 // isRegistered reports whether a device may write push i of r from where it is.
-func (r *request) isRegistered(l *lender, i int) bool {
+func (r *request) isRegistered(i int) bool {
 	if s := r.exchange.staged; s != nil && s.direct.pushes {
 		return s.direct.held[i]
 	}
-	return l.isRegistered(r.server, r.exchange.push[i].Addresses())
+	return r.server.granted.Registered(r.exchange.push[i].Addresses())
 }
 
 // room returns the memory into which v writes the answer to pull i where it can: that of the accelerator, or that of
@@ -102,7 +102,7 @@ func (x *activeExchange) room(l *lender, v *serverPeer, i int) []byte {
 	if j < 0 || !v.session.Caps().Offload || !v.session.Caps().Registered {
 		return x.pull[i].Bytes()
 	}
-	if t := &s.in[j].Tensor; t.Len() > 0 && l.registry.Covers(t.Addresses()) {
+	if t := &s.in[j].Tensor; t.Len() > 0 && l.memory.Registry.Covers(t.Addresses()) {
 		s.direct.lends[j] = true
 		return t.Addresses()
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/link/files"
 	"github.com/stepvan/stepvan/tensor"
 )
 
@@ -20,15 +21,15 @@ type serverPeer struct {
 	chunks     map[tensor.Key]chunk // that it has registered
 	fences     fenceTracker
 
-	files     map[uint64]fileGrant // files of this process that were to be granted, by number
-	filesGone uint64               // files of this process that went back to the system since the session began
+	granted *files.Grants
 }
 
 // peer returns the server of s. Under Worker.mu.
 func (w *Worker) peer(s *link.Session) *serverPeer {
 	v := w.sessions[s]
 	if v == nil {
-		v = &serverPeer{session: s, rank: -1, name: s.Peer().Name, chunks: make(map[tensor.Key]chunk), files: make(map[uint64]fileGrant)}
+		v = &serverPeer{session: s, rank: -1, name: s.Peer().Name, chunks: make(map[tensor.Key]chunk)}
+		v.granted = files.New(s, &w.lender.memory)
 		w.sessions[s] = v
 	}
 	return v

@@ -3,9 +3,9 @@ package worker
 import (
 	"fmt"
 	"slices"
-	"sync/atomic"
 
 	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/link/files"
 	"github.com/stepvan/stepvan/internal/registry"
 	"github.com/stepvan/stepvan/tensor"
 )
@@ -88,7 +88,7 @@ func (w *Worker) endRegistration(r *Registration) bool {
 
 // endedMemory is memory that is registered no more, and that servers may still reach.
 type endedMemory struct {
-	id   uint64 // in serverPeer.files
+	id   uint64 // as the registry numbers it
 	done func() // no server reaches it
 }
 
@@ -107,18 +107,7 @@ func (w *Worker) withdrawEnded() {
 		if w.lends(m.id) {
 			return false
 		}
-		left := new(atomic.Int32)
-		left.Store(1)
-		countDown := func() {
-			if left.Add(-1) == 0 {
-				m.done()
-			}
-		}
-		for _, v := range w.sessions {
-			left.Add(1)
-			v.withdrawFile(m.id, countDown)
-		}
-		countDown()
+		files.Withdraw(w.lender.grants(), m.id, m.done)
 		return true
 	})
 }
@@ -126,7 +115,7 @@ func (w *Worker) withdrawEnded() {
 // lends reports whether a request lends a part of registered memory. Under Worker.mu.
 func (w *Worker) lends(id uint64) bool {
 	for _, r := range w.exchanges.requests.All() {
-		if g := r.server.files[id].id; g != 0 && r.state&lentOut != 0 && r.plan.names(g) {
+		if g := r.server.granted.Granted(id, allRights); g != 0 && r.state&lentOut != 0 && r.plan.names(g) {
 			return true
 		}
 	}

@@ -28,19 +28,19 @@ func (r *request) lendCopy(l *lender, i int) link.Target {
 	if len(b) < smallestSaved || len(b) > largestSaved {
 		return link.Target{}
 	}
-	if _, ok := l.files.Locate(b); ok {
+	if _, ok := l.memory.Files.Locate(b); ok {
 		return link.Target{} // it could be mapped, but there is no grant
 	}
 	for _, s := range x.saved {
 		if s.push == i {
-			return r.lend(l, s.region.Bytes()[:len(b)])
+			return r.lend(s.region.Bytes()[:len(b)])
 		}
 	}
 	region, err := l.pool.Get(len(b))
 	if err != nil {
 		return link.Target{} // the pool is full
 	}
-	t := r.lend(l, region.Bytes()[:len(b)])
+	t := r.lend(region.Bytes()[:len(b)])
 	if t.Grant == 0 {
 		l.pool.Put(region)
 		return t

@@ -43,7 +43,7 @@ func (r *request) planSend(l *lender) {
 		return
 	}
 	if len(r.pulls) > 0 && l.largestSent >= 0 { // what is only pushed is sent: the server may take its time with it
-		l.withdrawDropped()
+		l.dropped.Flush()
 		r.lendPulls(l)
 	}
 	r.planPushes(l)
@@ -63,8 +63,8 @@ func (r *request) lendPulls(l *lender) {
 	for _, i := range r.pulls {
 		var t link.Target
 		if b := r.exchange.room(l, r.server, i); len(b) > 0 {
-			if t = r.lend(l, b); t.Grant == 0 && !l.isRegistered(r.server, b) {
-				l.registry.NoteStreamed("pull", r.exchange.pullKeys[i], len(b))
+			if t = r.lend(b); t.Grant == 0 && !r.server.granted.Registered(b) {
+				l.memory.Registry.NoteStreamed("pull", r.exchange.pullKeys[i], len(b))
 			}
 		}
 		r.plan.pulls = append(r.plan.pulls, t)
@@ -72,8 +72,8 @@ func (r *request) lendPulls(l *lender) {
 }
 
 // lend returns how the server reaches b, or the zero Target.
-func (r *request) lend(l *lender, b []byte) link.Target {
-	t := l.reach(r.server, b)
+func (r *request) lend(b []byte) link.Target {
+	t := r.server.reach(b)
 	if t.Grant != 0 {
 		r.on(lendTensors)
 	}
@@ -101,7 +101,7 @@ func (r *request) planPushes(l *lender) {
 			}
 		}
 		push := pushPlan{target: c.target}
-		registered := r.isRegistered(l, i)
+		registered := r.isRegistered(i)
 		switch {
 		case n == 0:
 		case c.fits(n) && registered:
@@ -112,7 +112,7 @@ func (r *request) planPushes(l *lender) {
 		default:
 			all = false
 			if !registered {
-				l.registry.NoteStreamed("push", x.pushKeys[i], n)
+				l.memory.Registry.NoteStreamed("push", x.pushKeys[i], n)
 			}
 		}
 		p.pushes = append(p.pushes, push)
@@ -133,7 +133,7 @@ func (r *request) lendPush(l *lender, i int) (t link.Target, saved bool) {
 	if r.exchange.pullsInto(i) {
 		return link.Target{}, false
 	}
-	if t = r.lend(l, r.exchange.push[i].Bytes()); t.Grant == 0 {
+	if t = r.lend(r.exchange.push[i].Bytes()); t.Grant == 0 {
 		t = r.lendCopy(l, i)
 		saved = true
 	}

@@ -199,7 +199,7 @@ func (s *staged) release(l *lender) {
 		s.own[i].Release()
 	}
 	s.own = nil
-	s.direct.release(l.registry)
+	s.direct.release(l.memory.Registry)
 	s.dropCopies(l.pool)
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/link/files"
 	"github.com/stepvan/stepvan/internal/link/handles"
 	"github.com/stepvan/stepvan/internal/link/progress"
 	"github.com/stepvan/stepvan/internal/registry"
@@ -26,8 +27,6 @@ type Worker struct {
 	opt     Options
 	limits  wire.Limits
 	results *handles.Table[result]
-	// +checklocks:mu
-	unwatch func()
 
 	mu        sync.Mutex
 	rank      stepvan.Rank
@@ -76,13 +75,14 @@ func New(t *link.Transport, o Options) *Worker {
 	}
 	t.Registry.Watch(o.Files)
 	w.lender = lender{
-		files: o.Files, registry: t.Registry, pool: t.Memory(), largestSent: o.InPlaceBytes, servers: w.sessions,
+		memory: files.Memory{Files: o.Files, Registry: t.Registry}, pool: t.Memory(), largestSent: o.InPlaceBytes,
+		servers: w.sessions,
 	}
 	w.staging.departures.w, w.staging.landings.w = w, w
 	w.staging.stager = staging.New(t.Memory(), o.Log)
 	w.fences.mu = &w.mu
 	w.exchanges.completer = (*completer)(w)
-	w.unwatch = o.Files.Watch(w.fileDropped)
+	w.lender.dropped = files.Watch(o.Files, &w.mu, w.lender.withdrawFile)
 	w.results = handles.New(t.Engine(), progress.Answer, o.Handles, w.logUnseen)
 	t.Handle(link.ChannelResponse, responses{sessionEvents{w: w}})
 	t.Handle(link.ChannelBulk, responses{sessionEvents{w: w}})
@@ -175,7 +175,7 @@ func (w *Worker) Fail(cause error) {
 func (w *Worker) Close() error {
 	w.mu.Lock()
 	w.closed = true
-	w.unwatch()
+	w.lender.dropped.Stop()
 	all := slices.Collect(maps.Keys(w.registrations))
 	w.mu.Unlock()
 	var err error

@@ -73,6 +73,7 @@ var rows = []row{
 	{path: "internal/storages", level: 6},
 
 	{path: "internal/link", level: 7},
+	{path: "internal/link/files", level: 7, beside: []string{"internal/link"}},
 	{path: "internal/staging", level: 7},
 
 	{path: "postoffice", level: 8, never: []string{"van"}},
