@@ -107,7 +107,7 @@ func TestStridedRefusals(t *testing.T) {
 		"3 elements from 2 on leave":         func() error { _, err := s.Narrow(1, 2, 3); return err },
 		"has no dimensions 0 and 2":          func() error { _, err := s.Transpose(0, 2); return err },
 		"give views of one type and shape":   func() error { other, _ := s.Transpose(0, 1); return s.CopyFrom(&other) },
-		"overlaps that of the other":         func() error { return s.CopyFrom(&s) },
+		"shares elements with":               func() error { return s.CopyFrom(&s) },
 		"several elements in one place":      func() error { r, _ := x.AsStrided(ShapeOf(2, 3), []int64{0, 1}, 0); return r.CheckDestination() },
 		"[3 3] strides [1 1] has several el": func() error { r, _ := x.AsStrided(ShapeOf(3, 3), []int64{1, 1}, 0); return r.CopyFrom(&s) },
 		"the zero Tensor holds nothing":      func() error { var none Strided; return s.CopyFrom(&none) },
@@ -116,6 +116,21 @@ func TestStridedRefusals(t *testing.T) {
 		require.ErrorIs(t, err, stepvan.ErrInvalid, want)
 		require.ErrorContains(t, err, want)
 	}
+}
+
+// Columns of one matrix lie between one another, and share no element.
+func TestCopyBetweenColumnsOfOneMatrix(t *testing.T) {
+	x := count(t, 3, 4)
+	s := x.Strided()
+	left, err := s.Narrow(1, 0, 2)
+	require.NoError(t, err)
+	right, err := s.Narrow(1, 2, 2)
+	require.NoError(t, err)
+	require.NoError(t, left.CopyFrom(&right))
+	require.Equal(t, []int32{2, 3, 2, 3, 6, 7, 6, 7, 10, 11, 10, 11}, content(t, s))
+	middle, err := s.Narrow(1, 1, 2)
+	require.NoError(t, err)
+	require.ErrorIs(t, left.CopyFrom(&middle), stepvan.ErrInvalid)
 }
 
 // A view of foreign memory holds its owner, and one of a region ends with it.

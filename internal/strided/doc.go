@@ -7,4 +7,7 @@
 // There are three sorts of steps. Long runs are copied as memory. Short ones go in typed loops. Where one view is
 // contiguous in another dimension than the other one, as in a transpose, the elements go in tiles. So each cache line
 // of either side is used whole.
+//
+// [Overlaps], [Intersect] and [FirstIntersection] say whether elements of one view, of two, or of a list are in one
+// place. They are exact for what programs have: parts of tensors, and views of them with other strides.
 package strided
