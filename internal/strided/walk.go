@@ -16,15 +16,19 @@ type Dim struct{ Extent, To, From int64 }
 
 // Walk is a nest of loops over two views. The zero value copies nothing.
 type Walk struct {
-	run  int64 // bytes that are contiguous in both
-	rank int   // loops around a run
-	dims [MaxRank]Dim
+	run      int64 // elements that are contiguous in both
+	to, from int64 // bytes of an element
+	rank     int   // loops around a run
+	dims     [MaxRank]Dim
 }
 
 // New makes the walk over two views with elements of so many bytes. dims follow the shape, outermost first, at
 // most [MaxRank] of them. No step goes back. The walk visits them in the order of the destination's memory.
-func New(size int64, dims ...Dim) (w Walk) {
-	w.run = size
+func New(size int64, dims ...Dim) Walk { return Between(size, size, dims...) }
+
+// Between is New for elements that have other sizes in the destination than in the source. [Walk.Apply] converts them.
+func Between(to, from int64, dims ...Dim) (w Walk) {
+	w.run, w.to, w.from = 1, to, from
 	for _, d := range dims {
 		switch d.Extent {
 		case 0:
@@ -56,8 +60,8 @@ func (w *Walk) join() {
 		n++
 	}
 	if n > 0 {
-		if d := w.dims[n-1]; d.To == w.run && d.From == w.run {
-			w.run *= d.Extent
+		if d := w.dims[n-1]; d.To == w.to && d.From == w.from {
+			w.run = d.Extent
 			n--
 		}
 	}
@@ -69,8 +73,8 @@ func (w *Walk) join() {
 // the two are a transpose.
 func (w *Walk) pair() {
 	list := w.dims[:w.rank]
-	at := slices.IndexFunc(list, func(d Dim) bool { return d.From == w.run })
-	if at < 0 || at >= w.rank-2 || !w.isShort() {
+	at := slices.IndexFunc(list, func(d Dim) bool { return d.From == w.run*w.from })
+	if at < 0 || at >= w.rank-2 || !isShort(w.run*w.from) {
 		return
 	}
 	d := list[at]
@@ -78,16 +82,16 @@ func (w *Walk) pair() {
 	list[w.rank-2] = d
 }
 
-// isShort reports whether a run is copied by some instructions.
-func (w *Walk) isShort() bool {
-	return w.run <= wordBytes && w.run&(w.run-1) == 0 || w.run <= 4*wordBytes && w.run%wordBytes == 0
+// isShort reports whether a run of so many bytes is copied by some instructions.
+func isShort(run int64) bool {
+	return run <= wordBytes && run&(run-1) == 0 || run <= 4*wordBytes && run%wordBytes == 0
 }
 
-// Bytes is how many bytes the walk copies.
-func (w *Walk) Bytes() int64 { return w.run * w.Runs() }
+// Bytes is how many bytes of the destination the walk writes.
+func (w *Walk) Bytes() int64 { return w.Run() * w.Runs() }
 
-// Run is how many bytes are contiguous in both views.
-func (w *Walk) Run() int64 { return w.run }
+// Run is how many bytes of the destination are contiguous in both views.
+func (w *Walk) Run() int64 { return w.run * w.to }
 
 // Runs is how many runs there are. It is 0 for a view without elements.
 func (w *Walk) Runs() int64 {
@@ -101,9 +105,17 @@ func (w *Walk) Runs() int64 {
 	return n
 }
 
-// Copy copies all elements. to and from are the first elements of the views, which share no memory. Each view must
-// reach as far as the loops go. Budget: 0 allocations.
+// Copy copies all elements, which have one size. to and from are the first elements of the views, which share no
+// element. Each view must reach as far as the loops go. Budget: 0 allocations.
 func (w *Walk) Copy(to, from unsafe.Pointer) {
+	run, whole := w.Run(), w.Bytes()
+	w.each(to, from, func(to, from unsafe.Pointer, rows, elements Dim) {
+		copyRows(to, from, &rows, &elements, run, whole)
+	})
+}
+
+// each calls visit with the two innermost loops around the runs, for each step of the others.
+func (w *Walk) each(to, from unsafe.Pointer, visit func(to, from unsafe.Pointer, rows, elements Dim)) {
 	if w.run == 0 {
 		return
 	}
@@ -118,7 +130,7 @@ func (w *Walk) Copy(to, from unsafe.Pointer) {
 	}
 	var at [MaxRank]int64
 	for {
-		w.copyRows(to, from, &rows, &elements)
+		visit(to, from, rows, elements)
 		i := len(outer) - 1
 		for ; i >= 0; i-- {
 			if at[i]++; at[i] < outer[i].Extent {
@@ -135,23 +147,23 @@ func (w *Walk) Copy(to, from unsafe.Pointer) {
 	}
 }
 
-// copyRows copies the two innermost loops.
-func (w *Walk) copyRows(to, from unsafe.Pointer, rows, elements *Dim) {
+// copyRows copies two loops of runs of so many bytes. The whole copy has so many bytes.
+func copyRows(to, from unsafe.Pointer, rows, elements *Dim, run, whole int64) {
 	switch {
-	case !w.isShort():
-		w.copyRuns(to, from, rows, elements)
-	case w.run == 1:
+	case !isShort(run):
+		copyRuns(to, from, rows, elements, run, whole)
+	case run == 1:
 		copyElements[uint8](to, from, rows, elements)
-	case w.run == 2:
+	case run == 2:
 		copyElements[uint16](to, from, rows, elements)
-	case w.run == 4:
+	case run == 4:
 		copyElements[uint32](to, from, rows, elements)
-	case w.run == 8:
+	case run == 8:
 		copyElements[uint64](to, from, rows, elements)
-	case w.run == 16:
+	case run == 16:
 		copyElements[[2]uint64](to, from, rows, elements)
 	default:
-		copyWords(to, from, rows, elements, w.run)
+		copyWords(to, from, rows, elements, run)
 	}
 }
 
@@ -159,9 +171,8 @@ func (w *Walk) copyRows(to, from unsafe.Pointer, rows, elements *Dim) {
 const long = 32 << 10
 
 // copyRuns copies two loops of long runs.
-func (w *Walk) copyRuns(to, from unsafe.Pointer, rows, elements *Dim) {
-	n := int(w.run)
-	whole := w.Bytes()
+func copyRuns(to, from unsafe.Pointer, rows, elements *Dim, run, whole int64) {
+	n := int(run)
 	for i := range rows.Extent {
 		for k := range elements.Extent {
 			a := unsafe.Slice((*byte)(unsafe.Add(to, i*rows.To+k*elements.To)), n)

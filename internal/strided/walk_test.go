@@ -186,3 +186,15 @@ func BenchmarkCopy(b *testing.B) {
 		})
 	}
 }
+
+func BenchmarkSmall(b *testing.B) {
+	to, from := make([]byte, 4096), make([]byte, 4096)
+	for name, dims := range map[string][]Dim{"one": {{4, 2, 2}}, "rows": {{4, 64, 128}, {8, 2, 2}}, "boxes": {{4, 512, 512}, {4, 64, 128}, {8, 2, 2}}} {
+		w := New(2, dims...)
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				w.Copy(unsafe.Pointer(&to[0]), unsafe.Pointer(&from[0]))
+			}
+		})
+	}
+}
