@@ -80,6 +80,7 @@ var rows = []row{
 
 	{path: "worker", level: 9, never: []string{"van"}},
 	{path: "server", level: 9, never: []string{"van"}},
+	{path: "peer", level: 9, never: []string{"van"}},
 
 	{path: "internal/reach", level: 10, only: []string{"ps", "cmd/stepvan"}},
 	{path: "ps", level: 11},

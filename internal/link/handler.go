@@ -13,9 +13,11 @@ const (
 	ChannelRequest                      // worker to server, in order of issue
 	ChannelResponse                     // server to worker, small
 	ChannelBulk                         // server to worker, large
-	channelsOfPS
+	ChannelPeer                         // between peers, small
+	ChannelPeerBulk                     // between peers, large
+	channelsUsed
 
-	// Channels is how many channels a session has; further services take theirs from channelsOfPS on.
+	// Channels is how many channels a session has; further services take theirs from channelsUsed on.
 	Channels = 16
 )
 

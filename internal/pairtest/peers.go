@@ -1,0 +1,53 @@
+package pairtest
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/wire"
+	"github.com/stepvan/stepvan/peer"
+)
+
+// PeerOfCluster is a peer of a cluster, with its instance.
+type PeerOfCluster struct {
+	Instance
+	*peer.Peer
+	Service *peer.Service
+}
+
+func peerID(i int) wire.PeerID { return wire.PeerID(200_000 + i) }
+
+// NewPeers makes a cluster of n peers. They have no sessions yet. The end of the test closes them, and fails the test
+// when memory has leaked.
+func NewPeers(t testing.TB, o Options, n int) []*PeerOfCluster {
+	t.Helper()
+	if o.Van.Maker == nil {
+		o.Van = Mem()
+	}
+	all := make([]*PeerOfCluster, n)
+	addrs := make([]string, n)
+	members := make([]peer.Member, n)
+	for i := range all {
+		name := fmt.Sprintf("peer %d", i)
+		x := &PeerOfCluster{Instance: NewInstance(t, o, name, peerID(i))}
+		x.Service = peer.New(x.Transport, peer.Options{Log: zerolog.Nop(), Dial: func(ctx context.Context, rank stepvan.Rank) (*link.Session, error) {
+			return x.Transport.Dial(ctx, []string{addrs[rank]})
+		}})
+		x.Peer = x.Service.Peer()
+		t.Cleanup(func() { require.NoError(t, x.Service.Close()) })
+		bound, err := x.Transport.Listen(o.Van.Addr(name))
+		require.NoError(t, err)
+		all[i], addrs[i] = x, bound[0]
+		members[i] = peer.Member{Rank: stepvan.Rank(i), Name: name, ID: peerID(i)}
+	}
+	for i, x := range all {
+		require.NoError(t, x.Service.Join(stepvan.Rank(i), members))
+	}
+	return all
+}

@@ -1,0 +1,172 @@
+package strided
+
+import "unsafe"
+
+// The order of a walk is that of its loops, the innermost one first. So a walk has a stream of bytes: its runs, one
+// after the other. What lies elsewhere in that order can be copied to a view or out of it, a part at a time.
+
+// Loops returns the loops around a run, outermost first. The caller must not write to the slice.
+func (w *Walk) Loops() []Dim { return w.dims[:w.rank] }
+
+// Restore makes a walk again of its [Walk.Run] and [Walk.Loops].
+func Restore(run int64, loops []Dim) (w Walk) {
+	w.run = run
+	w.rank = copy(w.dims[:], loops)
+	return w
+}
+
+// Gather is the walk that copies the source to contiguous memory, in the order of w.
+func (w *Walk) Gather() Walk {
+	g := *w
+	step := w.run
+	for i := w.rank - 1; i >= 0; i-- {
+		g.dims[i].To = step
+		step *= g.dims[i].Extent
+	}
+	g.join()
+	return g
+}
+
+// Scatter is the walk that copies contiguous memory, which has the order of w, to the destination.
+func (w *Walk) Scatter() Walk {
+	s := *w
+	step := w.run
+	for i := w.rank - 1; i >= 0; i-- {
+		s.dims[i].From = step
+		step *= s.dims[i].Extent
+	}
+	s.join()
+	return s
+}
+
+// AppendSources appends the memory that w copies from, in its order. from is the first element of the view. Memory
+// that touches is one slice.
+func (w *Walk) AppendSources(list [][]byte, from unsafe.Pointer) [][]byte {
+	g := w.Gather()
+	return g.appendRuns(list, from, func(d *Dim) int64 { return d.From })
+}
+
+// AppendDestinations appends the memory that w copies to, in its order. to is the first element of the view. Memory
+// that touches is one slice.
+func (w *Walk) AppendDestinations(list [][]byte, to unsafe.Pointer) [][]byte {
+	s := w.Scatter()
+	return s.appendRuns(list, to, func(d *Dim) int64 { return d.To })
+}
+
+func (w *Walk) appendRuns(list [][]byte, base unsafe.Pointer, stride func(*Dim) int64) [][]byte {
+	if w.run == 0 {
+		return list
+	}
+	var at [MaxRank]int64
+	for offset := int64(0); ; {
+		list = append(list, unsafe.Slice((*byte)(unsafe.Add(base, offset)), w.run))
+		i := w.rank - 1
+		for ; i >= 0; i-- {
+			d := &w.dims[i]
+			step := stride(d)
+			if at[i]++; at[i] < d.Extent {
+				offset += step
+				break
+			}
+			offset -= (d.Extent - 1) * step
+			at[i] = 0
+		}
+		if i < 0 {
+			return list
+		}
+	}
+}
+
+// Part is a part of a walk. It is a walk of its own, which begins at other places.
+type Part struct {
+	Walk
+	To, From int64 // from the first element of each view, in bytes
+	At       int64 // how many bytes the whole walk copies before
+}
+
+// Parts are a walk cut in parts, in the order of the walk. The zero value has none.
+type Parts struct {
+	walk  Walk
+	loop  int   // the loop that is cut; Walk.rank means the run
+	inner int64 // bytes of a step of that loop
+	steps int64 // of that loop in a part
+	each  int64 // parts of that loop
+	n     int
+}
+
+// Cut cuts the walk in parts of at most limit bytes. limit is a multiple of the size of a line of the cache.
+func (w *Walk) Cut(limit int64) Parts {
+	p := Parts{walk: *w, loop: w.rank, inner: 1, steps: limit, each: (w.run + limit - 1) / limit}
+	if w.run == 0 {
+		return Parts{}
+	}
+	if w.run <= limit {
+		p.cutLoops(limit)
+	}
+	p.n = int(p.each)
+	for _, d := range w.dims[:p.loop] {
+		p.n *= int(d.Extent)
+	}
+	return p
+}
+
+// cutLoops finds the loop that is cut: the innermost one that does not fit.
+func (p *Parts) cutLoops(limit int64) {
+	p.inner = p.walk.run
+	for p.loop--; p.loop >= 0; p.loop-- {
+		extent := p.walk.dims[p.loop].Extent
+		if p.inner*extent > limit {
+			p.steps = limit / p.inner
+			p.each = (extent + p.steps - 1) / p.steps
+			return
+		}
+		p.inner *= extent
+	}
+	p.loop, p.each = 0, 1
+	p.steps = 0 // nothing is cut
+}
+
+// Len is the number of parts.
+func (p *Parts) Len() int { return p.n }
+
+// At is part i. Budget: 0 allocations.
+func (p *Parts) At(i int) (part Part) {
+	part.Walk = p.walk
+	if p.steps == 0 {
+		return part
+	}
+	turn, k := int64(i)/p.each, int64(i)%p.each
+	first := k * p.steps
+	extent := p.extent()
+	n := min(p.steps, extent-first)
+	part.At = (turn*extent + first) * p.inner
+	for j := p.loop - 1; j >= 0; j-- {
+		d := &p.walk.dims[j]
+		part.To += turn % d.Extent * d.To
+		part.From += turn % d.Extent * d.From
+		turn /= d.Extent
+	}
+	if p.loop == p.walk.rank {
+		part.To, part.From = part.To+first, part.From+first
+		part.Walk = Walk{run: n}
+		return part
+	}
+	d := p.walk.dims[p.loop]
+	part.To, part.From = part.To+first*d.To, part.From+first*d.From
+	part.rank = copy(part.dims[:], p.walk.dims[p.loop:p.walk.rank])
+	clear(part.dims[part.rank:])
+	if part.dims[0].Extent = n; n == 1 {
+		part.rank--
+		copy(part.dims[:], part.dims[1:])
+		part.dims[part.rank] = Dim{}
+	}
+	return part
+}
+
+// extent is how many steps the loop has that is cut.
+func (p *Parts) extent() int64 {
+	if p.loop == p.walk.rank {
+		return p.walk.run
+	}
+	return p.walk.dims[p.loop].Extent
+}

@@ -1,0 +1,330 @@
+package peer
+
+import (
+	"encoding/binary"
+	"fmt"
+	"unsafe"
+
+	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/slots"
+	"github.com/stepvan/stepvan/internal/text"
+)
+
+// edge is one end of what a peer sends another in one go: a transfer, or what a plan moves between the two. It has a
+// cargo for each way that bytes take:
+//
+//   - viewed: the receiver copies out of the sender's memory, which it sees, and says done;
+//   - written: the sender copies into the receiver's memory, which it sees, and says that it has written;
+//   - parcels: neither sees the other's, so the chunks travel in messages.
+//
+// It runs once, or again and again. Peer.mu guards it, except for what the movers read during a run.
+type edge struct {
+	id     slots.ID // of this end
+	theirs uint64   // of the other end
+	remote *remote
+	link   *link.Session // that it runs over
+	lost   bool          // nothing can come over link any more
+	out    bool          // this end sends
+	owner  edgeOwner
+
+	viewed, written, parcels cargo
+	views                    []link.View // of memory of the other end
+	copying                  task        // this end's share of viewed or written
+	packing                  task        // sends parcels
+
+	state    edgeState
+	missing  edgeStep // what the run still waits for
+	next     int      // the parcel that is sent or received next
+	inflight int      // parcels that the other end has not acknowledged
+	landed   int      // parcels that have come
+	busy     int      // tasks and parcels that touch memory of this end
+	exposed  bool     // the other end may touch memory of this end, although the edge has failed
+	packer   bool     // packing runs
+	owes     bool     // the other end waits for opQuiet
+	pending  bool     // of a plan: the run waits for it
+	offered  uint64   // of a plan: the version that the other end offers; 0 for none
+}
+
+// edgeOwner is a transfer or a plan. The calls come under Peer.mu.
+type edgeOwner interface {
+	// arrived says that the run of e is over, without an error.
+	arrived(e *edge)
+	// failed says that e has failed, once. Its memory may still be in use.
+	failed(e *edge, err error)
+	// quiet says that the memory of e, which has failed, is not in use any more, here or at the other end.
+	quiet(e *edge)
+}
+
+// edgeState is where an edge is in its life.
+type edgeState uint8
+
+const (
+	edgeIdle    edgeState = iota // between two runs
+	edgeRunning                  //
+	edgeFailed                   // for good
+	edgeQuiet                    // and nobody uses its memory any more
+)
+
+// edgeStep is a set of steps.
+type edgeStep uint8
+
+const (
+	stepCopy    edgeStep = 1 << iota // this end's own copies
+	stepParcels                      // all have gone and are acknowledged, or all have come
+	stepNote                         // the other end says that its copies are made: opDone or opWritten
+)
+
+// parcelsInFlight is how many parcels of an edge may be on their way. One is received while the next is packed.
+const parcelsInFlight = 4
+
+// edgeTable gives edges numbers. Peer.mu guards it.
+type edgeTable struct{ ends slots.Table[edgeSlot] }
+
+type edgeSlot struct{ edge *edge }
+
+// edgeList has the edges that name a remote and have not ended.
+type edgeList struct{ edges map[*edge]struct{} }
+
+// fail fails all edges.
+func (l *edgeList) fail(cause error) {
+	for e := range l.edges {
+		e.lost = true
+		e.fail(cause)
+	}
+}
+
+// open gives e its number. The owner has set remote, out and owner.
+func (e *edge) open() {
+	p := e.remote.peer
+	var slot *edgeSlot
+	e.id, slot = p.edges.ends.Take()
+	slot.edge = e
+	e.link = e.remote.session // nil for a transfer of this process to itself
+	e.state, e.theirs, e.lost, e.exposed, e.owes = edgeIdle, 0, false, false, false
+	if e.copying.copy == nil {
+		e.copying.copy, e.copying.done = e.copyChunk, e.copied
+		e.packing.copy, e.packing.done = e.sendParcels, e.packed
+	}
+	if e.remote.open.edges == nil {
+		e.remote.open.edges = map[*edge]struct{}{}
+	}
+	e.remote.open.edges[e] = struct{}{}
+}
+
+// close ends the number of e, and gives the views back. No task runs.
+func (e *edge) close() {
+	p := e.remote.peer
+	p.edges.ends.Free(e.id)
+	delete(e.remote.open.edges, e)
+	for i := range e.views {
+		e.views[i].Release()
+	}
+	clear(e.views)
+	e.views = e.views[:0]
+	e.viewed.reset()
+	e.written.reset()
+	e.parcels.reset()
+	e.link, e.state = nil, edgeQuiet
+}
+
+// see returns the first element of a view of the other end, if this process sees it.
+func (e *edge) see(f *form, rights link.Rights) unsafe.Pointer {
+	if f.place.IsZero() || !e.link.Caps().Views {
+		return nil
+	}
+	v, err := e.link.Map(f.place, f.span(), rights)
+	if err != nil {
+		return nil
+	}
+	e.views = append(e.views, v)
+	return unsafe.Pointer(unsafe.SliceData(v.Bytes))
+}
+
+// begin starts a run at this end. The other end has said that it is ready, too.
+func (e *edge) begin() {
+	e.state, e.next, e.inflight, e.landed, e.missing = edgeRunning, 0, 0, 0, 0
+	own, others := &e.viewed, &e.written
+	if e.out {
+		own, others = others, own
+	}
+	if !own.empty() {
+		e.missing |= stepCopy
+	}
+	if !others.empty() {
+		e.missing |= stepNote
+	}
+	if !e.parcels.empty() {
+		e.missing |= stepParcels
+	}
+	p := e.remote.peer
+	if !own.empty() {
+		e.busy++
+		p.run(&e.copying, len(own.chunks), own.bytes)
+	}
+	if e.out && !e.parcels.empty() {
+		e.pack()
+	}
+	e.step(0)
+}
+
+// copyChunk makes this end's copy of a chunk. Movers call it.
+func (e *edge) copyChunk(i int) {
+	if e.out {
+		e.written.copyOut(i)
+	} else {
+		e.viewed.copyIn(i)
+	}
+}
+
+// copied ends the copies of this end. Movers call it.
+func (e *edge) copied() {
+	p := e.remote.peer
+	p.mu.Lock()
+	defer p.unlock()
+	e.busy--
+	if e.state == edgeRunning {
+		note := opDone
+		if e.out {
+			note = opWritten
+		}
+		if e.remote.self() {
+			e.owner.(*transfer).partner.edge.step(stepNote)
+		} else {
+			e.remote.note(note, e.theirs)
+		}
+		e.step(stepCopy)
+	}
+	e.checkQuiet()
+}
+
+// step notes that a step of the run has been made. The last one ends the run.
+func (e *edge) step(made edgeStep) {
+	e.missing &^= made
+	if e.missing == 0 && e.state == edgeRunning {
+		e.state = edgeIdle
+		e.owner.arrived(e)
+	}
+}
+
+// fail ends e for good, tells the other end, and stops the tasks.
+func (e *edge) fail(err error) {
+	if e.state >= edgeFailed {
+		return
+	}
+	e.state = edgeFailed
+	e.copying.stop.Store(true)
+	e.packing.stop.Store(true)
+	if e.theirs != 0 {
+		e.exposed = true // until the other end says that it is quiet, or can reach nothing any more
+		if !e.lost {
+			m := e.remote.message(opFail, e.theirs)
+			m.meta = binary.LittleEndian.AppendUint64(m.meta, uint64(e.id))
+			m.meta = appendText(m.meta, err.Error(), maxText)
+			e.remote.send(m)
+		}
+	}
+	e.owner.failed(e, err)
+	e.checkQuiet()
+}
+
+// maxText bounds the text of an error that a peer tells.
+const maxText = 1 << 10
+
+// checkQuiet tells the owner of an edge that has failed when nobody uses its memory any more.
+func (e *edge) checkQuiet() {
+	if e.state != edgeFailed || e.busy > 0 {
+		return
+	}
+	if e.owes && !e.lost {
+		e.remote.note(opQuiet, e.theirs)
+	}
+	e.owes = false
+	if !e.exposed {
+		e.state = edgeQuiet
+		e.owner.quiet(e)
+	}
+}
+
+// peerFailed ends e because the other end has given up.
+func (e *edge) peerFailed(id uint64, why string) {
+	if id == 0 { // the other end has nothing of this plan any more
+		e.lost = true
+		e.fail(e.remote.failure("transfer", fmt.Errorf("%w: %s", stepvan.ErrRemote, why)))
+		e.exposed = false
+		e.checkQuiet()
+		return
+	}
+	if e.state == edgeQuiet {
+		e.remote.note(opQuiet, id)
+		return
+	}
+	e.theirs, e.owes = id, true
+	if e.state == edgeFailed {
+		e.checkQuiet()
+		return
+	}
+	e.fail(e.remote.failure("transfer", fmt.Errorf("%w: %s", stepvan.ErrRemote, why)))
+}
+
+// detached says that the peer of s reaches nothing any more.
+func (t *edgeTable) detached(s *link.Session) {
+	for _, slot := range t.ends.All() {
+		if e := slot.edge; e.link == s && e.lost && e.exposed {
+			e.exposed = false
+			e.checkQuiet()
+		}
+	}
+}
+
+// find returns the edge that m is about. It is nil for one that has ended here.
+func (t *edgeTable) find(r *remote, m *link.Inbound) (*edge, error) {
+	id := slots.ID(m.Header.Request)
+	slot := t.ends.Find(id)
+	switch {
+	case slot == nil && t.ends.Named(id):
+		return nil, nil
+	case slot == nil || slot.edge.remote != r:
+		return nil, errs.Protocol("request", 56, "message %d of a peer names %#x, which it does not have", m.Header.Op, uint64(id))
+	}
+	return slot.edge, nil
+}
+
+// noted handles the notes of the other end of an edge.
+func (t *edgeTable) noted(r *remote, m *link.Inbound) error {
+	e, err := t.find(r, m)
+	o := op(m.Header.Op)
+	if err == nil && o == opFail {
+		return t.peerFailed(r, e, m.Meta)
+	}
+	if err != nil || e == nil {
+		return err
+	}
+	switch {
+	case o == opQuiet:
+		e.exposed = false
+		e.checkQuiet()
+	case e.state >= edgeFailed:
+	case e.state != edgeRunning || e.missing&stepNote == 0 || e.out != (o == opDone):
+		return errs.Protocol("op", 7, "note %d of a peer does not fit the state of what it names", o)
+	default:
+		e.step(stepNote)
+	}
+	return nil
+}
+
+// peerFailed handles opFail for e, which is nil when it has ended here.
+func (t *edgeTable) peerFailed(r *remote, e *edge, meta []byte) error {
+	d := decode(meta)
+	id, why := d.u64(), d.text(maxText)
+	if err := d.end(); err != nil {
+		return err
+	}
+	if e == nil {
+		r.note(opQuiet, id)
+		return nil
+	}
+	e.peerFailed(id, text.Line(why, maxText))
+	return nil
+}

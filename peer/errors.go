@@ -1,0 +1,26 @@
+package peer
+
+import (
+	"fmt"
+
+	"github.com/stepvan/stepvan"
+)
+
+// MismatchError says that the two sides of a transfer, or of a move of a plan, do not fit each other. Both sides get
+// it. It is a [stepvan.ErrInvalid].
+type MismatchError struct {
+	Op     string // "recv", "plan weights"
+	Peer   string // the other side: "peer 3"
+	What   string // "tag 7", "move 12 (layer.0.weight)"
+	Mine   string // this side's: "bfloat16[2 3]"
+	Theirs string // the other side's, or what is missing there
+}
+
+// Error reads "recv: peer 3: tag 7: ...".
+func (e *MismatchError) Error() string {
+	return fmt.Sprintf("stepvan: %s: %s: %s: the two sides differ (here %s, there %s): give both the same type and number of elements",
+		e.Op, e.Peer, e.What, e.Mine, e.Theirs)
+}
+
+// Unwrap makes it a [stepvan.ErrInvalid].
+func (e *MismatchError) Unwrap() error { return stepvan.ErrInvalid }

@@ -1,0 +1,208 @@
+package peer
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+
+	"encoding/binary"
+
+	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/text"
+)
+
+// Group is some peers that do the same things together, in the same order. One goroutine at a time uses a group. The
+// operations wait until all members take part, one of them dies, or the context ends. After an error the members may
+// be at different operations, so the group is over.
+type Group struct {
+	p     *Peer
+	name  string
+	ranks []stepvan.Rank
+	index int   // of this peer in ranks
+	told  error // a member has said that an operation has failed there. Under Peer.mu
+
+	mu sync.Mutex
+	// +checklocks:mu
+	calls uint64
+	// +checklocks:mu
+	failed error
+}
+
+// Group makes a group of some peers. All of them call it with the same name and the same ranks in the same order, and
+// this peer is one of them. Nothing is sent. Two groups of one name that are used at the same time have no common
+// member.
+func (p *Peer) Group(name string, ranks []stepvan.Rank) (*Group, error) {
+	g := &Group{p: p, name: name, ranks: slices.Clone(ranks)}
+	if len(name) > maxName || name == "" {
+		return nil, errs.Invalid("group: name: wrong length (got %d, want 1 to %d bytes): give another", len(name), maxName)
+	}
+	p.mu.Lock()
+	defer p.unlock()
+	seen := map[stepvan.Rank]bool{}
+	for _, rank := range ranks {
+		if _, err := p.find("group "+name, rank); err != nil {
+			return nil, err
+		}
+		if seen[rank] {
+			return nil, errs.Invalid("group %s: peer %d: it is named twice: name each member once", name, rank)
+		}
+		seen[rank] = true
+	}
+	if g.index = slices.Index(ranks, p.rank); g.index < 0 {
+		return nil, errs.Invalid("group %s: this peer is no member (rank %d, members %v): call it at the members alone", name, p.rank, ranks)
+	}
+	p.groups[name] = g
+	return g, nil
+}
+
+// checkMembers refuses to wait for a group one of whose members is dead. Under Peer.mu.
+func (p *Peer) checkMembers(g *Group, op string) error {
+	if g.told != nil {
+		return g.told
+	}
+	for _, rank := range g.ranks {
+		if _, err := p.find(op, rank); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// groupFailed is the beginning of the key of the letter that tells the members that an operation has failed.
+const groupFailed = "!"
+
+// groupFailed ends the waits of a group because an operation has failed at a member. Under Peer.mu.
+func (p *Peer) groupFailed(r *remote, name, why string) {
+	g := p.groups[name]
+	if g == nil || !slices.Contains(g.ranks, r.Rank) {
+		return
+	}
+	g.told = r.failure("group "+name, fmt.Errorf("%w: %s", stepvan.ErrRemote, why))
+	for w := range p.waits {
+		if w.group == g {
+			p.wake(w, g.told)
+		}
+	}
+}
+
+// maxName bounds the names of groups and plans.
+const maxName = 256
+
+// Ranks lists the members. The caller must not write to the slice.
+func (g *Group) Ranks() []stepvan.Rank { return g.ranks }
+
+// Index is the place of this peer among the members.
+func (g *Group) Index() int { return g.index }
+
+// begin starts an operation. Its key is the same at all members.
+func (g *Group) begin(op string) (key string, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.failed != nil {
+		return "", fmt.Errorf("group %s: %s: an operation has failed before: %w", g.name, op, g.failed)
+	}
+	g.calls++
+	return "g:" + g.name + ":" + op + ":" + strconv.FormatUint(g.calls, 10), nil
+}
+
+// end notes the outcome of an operation.
+func (g *Group) end(err error) error {
+	if err == nil {
+		return nil
+	}
+	if g.note(err) {
+		g.p.mu.Lock()
+		defer g.p.unlock()
+		for _, rank := range g.ranks {
+			if r := g.p.remotes[rank]; !r.self() && r.session != nil {
+				r.letters.post(groupFailed+g.name, []byte(text.Line(err.Error(), maxText)))
+			}
+		}
+	}
+	return err
+}
+
+// note keeps the first error, and reports whether this is it.
+func (g *Group) note(err error) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.failed != nil {
+		return false
+	}
+	g.failed = err
+	return true
+}
+
+// op names an operation in errors.
+func (g *Group) op(name string) string { return name + " of group " + g.name }
+
+// Barrier waits until all members have called it.
+func (g *Group) Barrier(ctx context.Context) error {
+	key, err := g.begin("barrier")
+	if err != nil {
+		return err
+	}
+	// Each round tells a member twice as far away, which then knows of twice as many.
+	n := len(g.ranks)
+	for step := 1; step < n; step *= 2 {
+		round := key + "." + strconv.Itoa(step)
+		if err := g.p.post(g.op("barrier"), round, nil, g.ranks[(g.index+step)%n]); err != nil {
+			return g.end(err)
+		}
+		if _, err := g.p.readIn(ctx, g, g.op("barrier"), g.ranks[(g.index-step+n)%n], round); err != nil {
+			return g.end(err)
+		}
+	}
+	return nil
+}
+
+// AllGather gives each member the bytes of all, in the order of the members. They may have any size. mine is not
+// written to until all members have returned.
+func (g *Group) AllGather(ctx context.Context, mine []byte) ([][]byte, error) {
+	key, err := g.begin("all_gather")
+	if err != nil {
+		return nil, err
+	}
+	// After a round a member has those of twice as many members, from its own on.
+	n := len(g.ranks)
+	have := make([][]byte, n)
+	have[g.index] = mine
+	for step := 1; step < n; step *= 2 {
+		round := key + "." + strconv.Itoa(step)
+		count := min(step, n-step)
+		if err := g.p.post(g.op("all_gather"), round, g.bundle(have, count), g.ranks[(g.index-step+n)%n]); err != nil {
+			return nil, g.end(err)
+		}
+		body, err := g.p.readIn(ctx, g, g.op("all_gather"), g.ranks[(g.index+step)%n], round)
+		if err == nil {
+			err = g.unbundle(have, (g.index+step)%n, count, body)
+		}
+		if err != nil {
+			return nil, g.end(err)
+		}
+	}
+	return have, nil
+}
+
+// bundle encodes the bytes of so many members from this one on.
+func (g *Group) bundle(have [][]byte, count int) []byte {
+	var b []byte
+	for i := range count {
+		one := have[(g.index+i)%len(have)]
+		b = binary.AppendUvarint(b, uint64(len(one)))
+		b = append(b, one...)
+	}
+	return b
+}
+
+// unbundle takes the bytes of so many members from first on.
+func (g *Group) unbundle(have [][]byte, first, count int, body []byte) error {
+	d := decode(body)
+	for i := range count {
+		have[(first+i)%len(have)] = d.bytes()
+	}
+	return d.end()
+}

@@ -1,0 +1,201 @@
+package peer
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/link/progress"
+	"github.com/stepvan/stepvan/internal/text"
+)
+
+// letterbox has what a peer has sent for groups and plans: bytes of any size, under a key. Letters with one key are
+// read in order. Peer.mu guards it.
+type letterbox struct {
+	remote  *remote
+	came    map[string][][]byte
+	count   int
+	bytes   int
+	waiting map[string]*letterWait
+}
+
+// letterWait is a goroutine that waits for a letter. It gives up when one of some peers is lost.
+type letterWait struct {
+	event progress.Event
+	err   error
+	group *Group // whose members it needs; nil: the sender alone
+}
+
+const (
+	maxKey = 512
+	// maxLetters and maxLetterBytes bound what a peer may send before this side reads it.
+	maxLetters     = 1 << 16
+	maxLetterBytes = 1 << 30
+)
+
+func (b *letterbox) init(r *remote) {
+	b.remote, b.came, b.waiting = r, map[string][][]byte{}, map[string]*letterWait{}
+}
+
+// post sends a letter. body is borrowed until it has arrived, so nobody writes to it. Under Peer.mu.
+func (b *letterbox) post(key string, body []byte) {
+	r := b.remote
+	if r.self() {
+		b.keep(key, body)
+		return
+	}
+	m := r.message(opLetter, 0)
+	m.out.Channel = link.ChannelPeerBulk
+	m.meta = append(m.meta, key...)
+	if len(body) > 0 {
+		m.list = append(m.list, body)
+	}
+	r.send(m)
+}
+
+// letter takes a letter of the peer.
+func (b *letterbox) letter(m *link.Inbound) error {
+	n := int(m.Header.Total)
+	if name, ok := strings.CutPrefix(string(m.Meta), groupFailed); ok && n <= maxText {
+		b.remote.peer.groupFailed(b.remote, name, text.Line(string(m.Payload), maxText))
+		return nil
+	}
+	if len(m.Meta) == 0 || len(m.Meta) > maxKey {
+		return errs.Protocol("meta", 76, "a letter with a key of %d bytes", len(m.Meta))
+	}
+	if b.count == maxLetters || b.bytes > maxLetterBytes-n {
+		return errs.Protocol("total", 88, "%d letters with %d bytes wait, and %d bytes more", b.count, b.bytes, n)
+	}
+	b.keep(string(m.Meta), append([]byte(nil), m.Payload...))
+	return nil
+}
+
+// keep has a letter wait until it is read.
+func (b *letterbox) keep(key string, body []byte) {
+	b.came[key] = append(b.came[key], body)
+	b.count++
+	b.bytes += len(body)
+	if w := b.waiting[key]; w != nil {
+		delete(b.waiting, key)
+		b.remote.peer.wake(w, nil)
+	}
+}
+
+// wake ends a wait for a letter.
+func (p *Peer) wake(w *letterWait, err error) {
+	w.err = err
+	delete(p.waits, w)
+	p.link.Engine().Set(&w.event)
+}
+
+// take reads the first letter with a key, if one is there.
+func (b *letterbox) take(key string) (body []byte, ok bool) {
+	list := b.came[key]
+	if len(list) == 0 {
+		return nil, false
+	}
+	body, list[0] = list[0], nil
+	if b.came[key] = list[1:]; len(list) == 1 {
+		delete(b.came, key)
+	}
+	b.count--
+	b.bytes -= len(body)
+	return body, true
+}
+
+// fail wakes those who wait: what they wait for may never come.
+func (b *letterbox) fail(cause error) {
+	clear(b.came)
+	b.count, b.bytes = 0, 0
+	for key, w := range b.waiting {
+		delete(b.waiting, key)
+		b.remote.peer.wake(w, cause)
+	}
+	for w := range b.remote.peer.waits {
+		if w.group != nil && slices.Contains(w.group.ranks, b.remote.Rank) {
+			b.remote.peer.wake(w, cause)
+		}
+	}
+}
+
+// post sends a letter to each of the ranks.
+func (p *Peer) post(op, key string, body []byte, ranks ...stepvan.Rank) error {
+	p.mu.Lock()
+	defer p.unlock()
+	for _, rank := range ranks {
+		r, err := p.find(op, rank)
+		if err != nil {
+			return err
+		}
+		r.letters.post(key, body)
+	}
+	return nil
+}
+
+// read waits for a letter. The error names the peer when it died or was lost.
+func (p *Peer) read(ctx context.Context, op string, from stepvan.Rank, key string) ([]byte, error) {
+	return p.readIn(ctx, nil, op, from, key)
+}
+
+// readIn is read for a member of a group. It also ends when another member is lost, or when the group fails there.
+func (p *Peer) readIn(ctx context.Context, g *Group, op string, from stepvan.Rank, key string) ([]byte, error) {
+	for {
+		body, w, err := p.tryRead(g, op, from, key)
+		if w == nil {
+			return body, err
+		}
+		err = p.link.Engine().Wait(ctx, &w.event)
+		if err == nil {
+			err = w.err
+		}
+		if err != nil {
+			return nil, p.giveUp(op, from, key, w, err)
+		}
+	}
+}
+
+// tryRead reads a letter that is there, or registers a wait for it.
+func (p *Peer) tryRead(g *Group, op string, from stepvan.Rank, key string) ([]byte, *letterWait, error) {
+	p.mu.Lock()
+	defer p.unlock()
+	r, err := p.find(op, from)
+	if err != nil {
+		return nil, nil, err
+	}
+	b := &r.letters
+	if body, ok := b.take(key); ok {
+		return body, nil, nil
+	}
+	if b.waiting[key] != nil {
+		return nil, nil, fmt.Errorf("%s: another goroutine waits for the same of %s: %w", op, r.Name, stepvan.ErrBusy)
+	}
+	if g != nil {
+		if err := p.checkMembers(g, op); err != nil {
+			return nil, nil, err
+		}
+	}
+	w := &letterWait{group: g}
+	b.waiting[key] = w
+	p.waits[w] = struct{}{}
+	r.connect() // a peer that cannot be reached shall not be waited for
+	return nil, w, nil
+}
+
+// giveUp ends a wait for a letter.
+func (p *Peer) giveUp(op string, from stepvan.Rank, key string, w *letterWait, err error) error {
+	p.mu.Lock()
+	defer p.unlock()
+	r := p.remotes[from]
+	if r.letters.waiting[key] == w {
+		delete(r.letters.waiting, key)
+	}
+	delete(p.waits, w)
+	if w.err != nil {
+		return errs.Ended(op, w.err)
+	}
+	return &stepvan.OpError{Op: op, Peer: r.Name, Err: errs.Late("it did not take part in time", err)}
+}

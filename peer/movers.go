@@ -1,0 +1,140 @@
+package peer
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+// task is a copy in chunks, which several goroutines may share. It is used again and again.
+type task struct {
+	next   *task // in the queue of the movers
+	queued bool  // in that queue, which may be so after the last chunk. Under movers.mu
+	later  *task // in Peer.soon
+	chunks atomic.Int32
+	taken  atomic.Int32 // chunks that somebody works on, or did
+	left   atomic.Int32 // chunks that are not finished
+	stop   atomic.Bool  // chunks that nobody has taken are skipped
+	copy   func(chunk int)
+	done   func() // after the last chunk, without locks
+}
+
+// reset prepares the task to be run. It is not running.
+func (t *task) reset(chunks int) {
+	t.stop.Store(false)
+	t.chunks.Store(int32(chunks))
+	t.left.Store(int32(chunks))
+	t.taken.Store(0) // last: a mover that still looks at the task may take a chunk from here on
+}
+
+// help works on the task until nobody needs to begin another chunk.
+func (t *task) help() {
+	for {
+		i := t.taken.Add(1) - 1
+		if i >= t.chunks.Load() {
+			return
+		}
+		if !t.stop.Load() {
+			t.copy(int(i))
+		}
+		if t.left.Add(-1) == 0 {
+			t.done()
+			return
+		}
+	}
+}
+
+// hasWork reports whether there are chunks that nobody has taken.
+func (t *task) hasWork() bool { return t.taken.Load() < t.chunks.Load() }
+
+// movers are the goroutines that copy. They start when they are needed, and stay until close.
+type movers struct {
+	most      int
+	onPanic   func()
+	goroutine sync.WaitGroup
+
+	mu sync.Mutex
+	// +checklocks:mu
+	first, last *task
+	// +checklocks:mu
+	started, idle int
+	// +checklocks:mu
+	closed bool
+	wake   *sync.Cond
+}
+
+func (v *movers) init(most int, onPanic func()) {
+	v.most, v.onPanic = most, onPanic
+	v.wake = sync.NewCond(&v.mu)
+}
+
+// start has the movers work on a task.
+func (v *movers) start(t *task) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.enqueue(t)
+	want := int(min(t.chunks.Load(), int32(v.most)))
+	for range want - v.idle {
+		if v.started == v.most || v.closed {
+			break
+		}
+		v.started++
+		v.goroutine.Go(v.work)
+	}
+	for range min(want, v.idle) {
+		v.wake.Signal()
+	}
+}
+
+// enqueue puts a task into the queue. Under mu.
+//
+// +checklocks:v.mu
+func (v *movers) enqueue(t *task) {
+	if t.queued {
+		return
+	}
+	t.next, t.queued = nil, true
+	if v.first == nil {
+		v.first = t
+	} else {
+		v.last.next = t
+	}
+	v.last = t
+}
+
+// work is a mover.
+func (v *movers) work() {
+	defer v.onPanic()
+	for t := v.take(); t != nil; t = v.take() {
+		t.help()
+	}
+}
+
+// take waits for a task that has work. It returns nil at the end.
+func (v *movers) take() *task {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for {
+		for v.first != nil {
+			t := v.first
+			if t.hasWork() {
+				return t
+			}
+			v.first, t.next, t.queued = t.next, nil, false
+		}
+		if v.closed {
+			return nil
+		}
+		v.idle++
+		v.wake.Wait()
+		v.idle--
+	}
+}
+
+// close ends the movers after the tasks that were started, and waits for them.
+func (v *movers) close() {
+	v.mu.Lock()
+	v.closed = true
+	v.wake.Broadcast()
+	v.mu.Unlock()
+	v.goroutine.Wait()
+}

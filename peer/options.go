@@ -1,0 +1,55 @@
+package peer
+
+import (
+	"context"
+
+	"github.com/rs/zerolog"
+
+	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/link/files"
+	"github.com/stepvan/stepvan/internal/wire"
+)
+
+// Options make a [Service]. Zero values stand for the defaults.
+type Options struct {
+	Handles     int // finished handles that stay valid; 4096
+	Outstanding int // transfers with one peer that have not completed; 4096
+	Movers      int // goroutines that copy memory; 1
+	// Files knows the memory files that peers may be granted. nil: those of the transport.
+	Files files.Files
+	// Dial opens a session with another peer of the cluster. Goroutines of this package call it.
+	Dial func(ctx context.Context, rank stepvan.Rank) (*link.Session, error)
+	// Recover is deferred by the goroutines of this package, to handle a panic there. nil: a panic ends the process.
+	Recover func()
+	Log     zerolog.Logger
+}
+
+const (
+	defaultHandles     = 4096
+	defaultOutstanding = 4096
+)
+
+func (o *Options) setDefaults(t *link.Transport) {
+	if o.Handles == 0 {
+		o.Handles = defaultHandles
+	}
+	if o.Outstanding == 0 {
+		o.Outstanding = defaultOutstanding
+	}
+	if o.Files == nil {
+		o.Files = t.Memory()
+	}
+	if o.Recover == nil {
+		o.Recover = func() {}
+	}
+	o.Movers = max(o.Movers, 1)
+}
+
+// Member is what a peer knows of each peer of its cluster, itself included.
+type Member struct {
+	Rank stepvan.Rank
+	Name string // for people: "peer 3"
+	Host string // the machine that it runs on, for people
+	ID   wire.PeerID
+}

@@ -1,0 +1,364 @@
+package peer
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/link/handles"
+	"github.com/stepvan/stepvan/internal/link/progress"
+	"github.com/stepvan/stepvan/tensor"
+)
+
+// Move is one end of a move of a [Plan]: the elements of a view that go to a peer, or come from one.
+type Move struct {
+	ID    uint64 // the same at both ends
+	Peer  stepvan.Rank
+	View  tensor.Strided
+	Label string // for errors: the name of the parameter
+}
+
+// Plan moves the elements of many views between peers, as often as they like. It is agreed on once. A run costs two
+// messages a pair of peers where they share memory.
+//
+// All peers that the moves name take part in a run: each calls Begin. The memory of the moves is borrowed until
+// Close has returned nil. Nobody writes to the views of the sends from Begin until its handle completes, and nobody
+// uses those of the receives.
+type Plan struct {
+	p     *Peer
+	name  string
+	edges []*edge // by rank of the other end, sends first
+	own   task    // moves within this process
+	local cargo
+	views []tensor.Strided // retained
+
+	// Under Peer.mu.
+	record  *handles.Record[result] // of the run that is going on; nil between two runs
+	run     uint64                  // its version; 0 while it takes what is offered
+	last    uint64                  // the highest version that was begun
+	version uint64
+	sends   bool  // some move is a send to another peer
+	pending int   // edges and local copies that the run waits for
+	broken  error // why no other run can begin
+	loud    int   // edges whose memory is in use although the plan is over
+	busy    bool  // the local copies are being made
+	closed  bool
+	changed progress.Event
+}
+
+// Plan agrees on a plan with all peers that the moves name. Each of them calls it with the same name. A send and
+// the receive of the other peer that names this one and has the same ID are one move. Both need the same type and
+// number of elements, and their shapes a common division. If something does not fit, the error is a [*MismatchError]
+// at all peers, and nothing is left of the plan. Plan waits until all have agreed, one of them dies, or ctx ends.
+func (p *Peer) Plan(ctx context.Context, name string, sends, recvs []Move) (*Plan, error) {
+	d, err := p.draft(name, sends, recvs)
+	if err != nil {
+		return nil, err
+	}
+	pl, err := d.agree(ctx)
+	if err != nil {
+		d.withdraw(err)
+		return nil, err
+	}
+	return pl, nil
+}
+
+// Begin starts a run with a version, which is not 0 and never lower than before. A peer that only receives may pass 0:
+// it takes the version that is offered. All peers of a run have the same version. The handle completes when the
+// elements of this peer's receives have come, and nobody reads those of its sends any more. Errors:
+//
+//   - [stepvan.ErrInvalid]: the version is lower than the last one, or 0 at a peer that sends;
+//   - [stepvan.ErrBusy]: a run is going on. Wait for its handle;
+//   - [stepvan.ErrPeerLost], [stepvan.ErrRemote], [stepvan.ErrClosed]: the plan is over, and can only be closed.
+//
+// Budget: 0 allocations.
+func (pl *Plan) Begin(version uint64) (Handle, error) {
+	p := pl.p
+	p.mu.Lock()
+	defer p.unlock()
+	if err := pl.check(version); err != nil {
+		return Handle{}, err
+	}
+	pl.record = p.start("plan", nil)
+	h := p.handle(pl.record)
+	pl.run, pl.version, pl.pending = version, 0, 1
+	pl.last = max(pl.last, version)
+	for _, e := range pl.edges {
+		e.pending = true
+		pl.pending++
+	}
+	if !pl.local.empty() {
+		pl.pending++
+		pl.busy = true
+		p.run(&pl.own, len(pl.local.chunks), pl.local.bytes)
+	}
+	for _, e := range pl.edges {
+		switch {
+		case pl.record == nil: // the start of another edge has failed the plan
+		case e.out:
+			e.offer(version)
+		case e.offered != 0:
+			pl.take(e)
+		}
+	}
+	pl.finished()
+	return h, nil
+}
+
+// check refuses a run that cannot begin.
+func (pl *Plan) check(version uint64) error {
+	switch {
+	case pl.closed:
+		return fmt.Errorf("plan %s: begin: it was closed: %w", pl.name, stepvan.ErrClosed)
+	case pl.broken != nil:
+		return errs.Ended("plan "+pl.name, pl.broken)
+	case pl.p.over != nil:
+		return errs.Ended("plan "+pl.name, pl.p.over)
+	case pl.record != nil:
+		return fmt.Errorf("plan %s: begin: a run is going on: wait for its handle: %w", pl.name, stepvan.ErrBusy)
+	case version == 0 && pl.sends:
+		return errs.Invalid("plan %s: begin: version: a peer that sends gives one (got 0, want 1 or more): count the runs", pl.name)
+	case version != 0 && version < pl.last:
+		return errs.Invalid("plan %s: begin: version: it falls (got %d, want at least %d): give the version of the elements", pl.name, version, pl.last)
+	}
+	return nil
+}
+
+// offer tells the receiver of e that the elements of a version hold still.
+func (e *edge) offer(version uint64) {
+	e.tell(opOpen, version)
+	if e.written.empty() && e.parcels.empty() {
+		e.begin() // the receiver does all
+	}
+}
+
+// tell tells the other end of a run.
+func (e *edge) tell(o op, version uint64) {
+	m := e.remote.message(o, e.theirs)
+	m.meta = binary.LittleEndian.AppendUint64(m.meta, uint64(e.id))
+	m.meta = binary.LittleEndian.AppendUint64(m.meta, version)
+	e.remote.send(m)
+}
+
+// take begins to receive what the other end of e has offered.
+func (pl *Plan) take(e *edge) {
+	version := e.offered
+	if pl.run == 0 && version >= pl.last {
+		pl.run, pl.last = version, version
+	}
+	if version != pl.run {
+		pl.fail(fmt.Errorf("%w: plan %s: %s runs version %d and this peer version %d: begin the same version at all peers",
+			stepvan.ErrInvalid, pl.name, e.remote.Name, version, max(pl.run, pl.last)))
+		return
+	}
+	e.offered = 0
+	if !e.written.empty() || !e.parcels.empty() {
+		e.tell(opReady, version)
+	}
+	e.begin()
+}
+
+// ran handles what the other end of an edge says of a run.
+func (t *edgeTable) ran(r *remote, m *link.Inbound) error {
+	e, err := t.find(r, m)
+	d := decode(m.Meta)
+	theirs, version := d.u64(), d.u64()
+	if err == nil {
+		err = d.end()
+	}
+	if err == nil && e == nil {
+		r.decline(theirs)
+	}
+	if err != nil || e == nil || e.state >= edgeFailed {
+		return err
+	}
+	pl, ok := e.owner.(*Plan)
+	if !ok {
+		return errs.Protocol("request", 56, "a run of %#x, which is no plan", m.Header.Request)
+	}
+	if op(m.Header.Op) == opReady {
+		if !e.out || e.state != edgeIdle || !e.pending {
+			return errs.Protocol("op", 7, "a peer is ready for a run of plan %s that has not begun", pl.name)
+		}
+		e.begin()
+		return nil
+	}
+	if e.out || e.offered != 0 || version == 0 || e.state == edgeRunning {
+		return errs.Protocol("op", 7, "a peer offers version %d of plan %s before the last one was taken", version, pl.name)
+	}
+	e.offered = version
+	if e.pending {
+		pl.take(e)
+	}
+	return nil
+}
+
+// decline answers a run of a plan that is over at this peer.
+func (r *remote) decline(theirs uint64) {
+	m := r.message(opFail, theirs)
+	m.meta = binary.LittleEndian.AppendUint64(m.meta, 0)
+	m.meta = appendText(m.meta, "the plan is over at this peer", maxText)
+	r.send(m)
+}
+
+// copied ends the copies within this process. Movers call it.
+func (pl *Plan) copied() {
+	p := pl.p
+	p.mu.Lock()
+	defer p.unlock()
+	pl.busy = false
+	if pl.record != nil {
+		pl.finished()
+	}
+	pl.checkQuiet()
+}
+
+// arrived implements edgeOwner.
+func (pl *Plan) arrived(e *edge) {
+	e.pending = false
+	pl.finished()
+}
+
+// finished notes that a part of the run is over. The last one completes it.
+func (pl *Plan) finished() {
+	if pl.pending--; pl.pending > 0 || pl.record == nil {
+		return
+	}
+	pl.version = max(pl.run, pl.last)
+	pl.p.results.Finish(pl.record, nil)
+	pl.record = nil
+}
+
+// failed implements edgeOwner. A peer that has done its part of the run does not fail it any more.
+func (pl *Plan) failed(e *edge, err error) {
+	if pl.record != nil && !e.pending {
+		if pl.broken == nil {
+			pl.broken = err
+		}
+		return
+	}
+	pl.fail(err)
+}
+
+// fail ends the plan.
+func (pl *Plan) fail(err error) {
+	first := pl.broken == nil
+	if first {
+		pl.broken = err
+	}
+	if pl.record != nil {
+		pl.version = 0
+		pl.own.stop.Store(true)
+		pl.p.results.Finish(pl.record, errs.Ended("plan "+pl.name, pl.broken))
+		pl.record = nil
+	}
+	for _, e := range pl.edges {
+		e.fail(err)
+	}
+}
+
+// quiet implements edgeOwner.
+func (pl *Plan) quiet(*edge) {
+	pl.loud--
+	pl.checkQuiet()
+}
+
+// checkQuiet wakes Close when nobody uses the memory of the plan any more.
+func (pl *Plan) checkQuiet() {
+	if pl.loud == 0 && !pl.busy {
+		pl.p.link.Engine().Set(&pl.changed)
+	}
+}
+
+// Offered reports whether all peers that this one receives from have begun a run, and its version. A peer that only
+// receives polls it to begin then.
+func (pl *Plan) Offered() (version uint64, ok bool) {
+	pl.p.mu.Lock()
+	defer pl.p.unlock()
+	for _, e := range pl.edges {
+		switch {
+		case e.out:
+		case e.offered == 0 || version != 0 && version != e.offered:
+			return 0, false
+		default:
+			version = e.offered
+		}
+	}
+	return version, version != 0
+}
+
+// Version is the version of the last run, if it is whole here. It is 0 while elements come, and after a failure.
+func (pl *Plan) Version() uint64 {
+	pl.p.mu.Lock()
+	defer pl.p.unlock()
+	return pl.version
+}
+
+// Name is the name of the plan.
+func (pl *Plan) Name() string { return pl.name }
+
+// PlanStats say what a run of a plan moves, and how.
+type PlanStats struct {
+	Moves    int
+	Pairs    int   // of this peer and another, in one direction
+	Viewed   int64 // bytes that the receiver copies out of the sender's memory
+	Written  int64 // bytes that the sender copies to the receiver's memory
+	Parcels  int64 // bytes that travel in messages
+	Local    int64 // bytes that stay in this process
+	Received int64 // bytes that come from other peers
+	Sent     int64 // bytes that go to other peers
+}
+
+// Stats returns what a run moves.
+func (pl *Plan) Stats() (s PlanStats) {
+	s.Moves, s.Pairs, s.Local = len(pl.views), len(pl.edges), pl.local.bytes
+	for _, e := range pl.edges {
+		n := e.viewed.bytes + e.written.bytes + e.parcels.bytes
+		s.Viewed, s.Written, s.Parcels = s.Viewed+e.viewed.bytes, s.Written+e.written.bytes, s.Parcels+e.parcels.bytes
+		if e.out {
+			s.Sent += n
+		} else {
+			s.Received += n
+		}
+	}
+	return s
+}
+
+// Close ends the plan at this peer, and at the others when they begin another run. A run that is going on fails. Close
+// waits until no peer uses the memory of the plan. When ctx ends before that, call it again.
+func (pl *Plan) Close(ctx context.Context) error {
+	p := pl.p
+	p.mu.Lock()
+	if !pl.closed {
+		pl.closed = true
+		pl.fail(fmt.Errorf("plan %s was closed: %w", pl.name, stepvan.ErrClosed))
+		delete(p.plans, pl.name)
+	}
+	pl.checkQuiet()
+	p.unlock()
+	if err := p.link.Engine().Wait(ctx, &pl.changed); err != nil {
+		if ctx.Err() == nil {
+			return nil // the node has stopped, and nobody reaches its memory
+		}
+		return &stepvan.OpError{Op: "plan " + pl.name, Err: errs.Late("close: peers still use its memory: close it again", ctx.Err())}
+	}
+	p.mu.Lock()
+	defer p.unlock()
+	pl.release()
+	return nil
+}
+
+// release gives everything back.
+func (pl *Plan) release() {
+	for _, e := range pl.edges {
+		e.close()
+	}
+	pl.edges = nil
+	for i := range pl.views {
+		pl.views[i].Release()
+	}
+	pl.views = nil
+}

@@ -1,0 +1,168 @@
+package peer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/link/files"
+)
+
+// remote is another peer as this one sees it. Peer.mu guards it.
+type remote struct {
+	Member
+	peer    *Peer
+	session *link.Session // open; nil while there is none
+	grants  *files.Grants // of session
+	dialing bool
+	dead    error         // it died, left, or the cluster is over
+	changed chan struct{} // closed at the next change of session, dialing or dead; nil when nobody waits
+	backlog messageQueue  // what the session has had no room for, or waits for the session
+	stock   stock         // transfers that wait for their partner
+	open    edgeList      // transfers and plans that name this peer
+	mail    postbox
+	letters letterbox
+}
+
+// self reports whether the remote is this peer.
+func (r *remote) self() bool { return r.Rank == r.peer.rank }
+
+// failure says which peer an operation failed with.
+func (r *remote) failure(op string, err error) error {
+	van := ""
+	if r.session != nil {
+		van = r.session.Van()
+	}
+	return link.PeerError(op, van, r.Name, err)
+}
+
+// notify tells those that wait for a change.
+func (r *remote) notify() {
+	if r.changed != nil {
+		close(r.changed)
+		r.changed = nil
+	}
+}
+
+// awaitChange returns a channel that is closed at the next change.
+func (r *remote) awaitChange() <-chan struct{} {
+	if r.changed == nil {
+		r.changed = make(chan struct{})
+	}
+	return r.changed
+}
+
+// end fails everything that names this peer, for good.
+func (r *remote) end(cause error) {
+	if r.dead == nil {
+		r.dead = cause
+	}
+	r.fail(cause)
+	r.notify()
+}
+
+// fail fails what is in flight with this peer.
+func (r *remote) fail(cause error) {
+	r.peer.drop(&r.backlog, cause)
+	r.open.fail(cause)
+	r.stock.fail(cause)
+	r.letters.fail(r.failure("connection", cause))
+}
+
+// Connect opens the sessions with peers that have none, and waits for them. Without it, the first operation that names
+// a peer opens the session. The error names the first peer that could not be reached.
+func (p *Peer) Connect(ctx context.Context, ranks ...stepvan.Rank) error {
+	for _, rank := range ranks { // all are dialled at once
+		p.mu.Lock()
+		r, err := p.find("connect", rank)
+		if err == nil {
+			r.connect()
+		}
+		p.unlock()
+		if err != nil {
+			return err
+		}
+	}
+	for _, rank := range ranks {
+		if err := p.await(ctx, rank); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// await waits for the session with a peer.
+func (p *Peer) await(ctx context.Context, rank stepvan.Rank) error {
+	for {
+		p.mu.Lock()
+		r, err := p.find("connect", rank)
+		if err != nil || r.self() || r.session != nil {
+			p.unlock()
+			return err
+		}
+		r.connect()
+		changed := r.awaitChange()
+		p.unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return &stepvan.OpError{Op: "connect", Peer: r.Name, Err: errs.Late("there was no connection in time", ctx.Err())}
+		}
+	}
+}
+
+// connect has a goroutine open the session, unless there is one or another goroutine does so.
+func (r *remote) connect() {
+	if r.session == nil && !r.dialing && !r.self() && r.dead == nil {
+		r.dialing = true
+		go r.dial()
+	}
+}
+
+const (
+	// dialTime is how long a peer may take to answer. It is in the list of the scheduler, so it listens.
+	dialTime = 10 * time.Second
+	// dialPause is the time between two attempts while the peer itself dials this one.
+	dialPause = 5 * time.Millisecond
+)
+
+// dial opens the session. When two peers dial each other at once, the one with the lower rank refuses the other, whose
+// attempts then fail until the session of the lower one is open.
+func (r *remote) dial() {
+	p := r.peer
+	defer p.opt.Recover()
+	ctx, cancel := context.WithTimeout(context.Background(), dialTime)
+	defer cancel()
+	for {
+		_, err := p.opt.Dial(ctx, r.Rank)
+		p.mu.Lock()
+		if r.session != nil || r.dead != nil {
+			err = nil
+		}
+		if err == nil || ctx.Err() != nil || !errors.Is(err, stepvan.ErrRemote) {
+			r.dialed(err)
+			p.unlock()
+			return
+		}
+		changed := r.awaitChange()
+		p.unlock()
+		select {
+		case <-changed:
+		case <-time.After(dialPause):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// dialed ends the attempt to open a session. err says why there is none.
+func (r *remote) dialed(err error) {
+	r.dialing = false
+	if err != nil && r.session == nil {
+		r.fail(fmt.Errorf("%w: there is no connection: %w", stepvan.ErrPeerLost, err))
+	}
+	r.notify()
+}

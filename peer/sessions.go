@@ -1,0 +1,169 @@
+package peer
+
+import (
+	"fmt"
+
+	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/link/files"
+)
+
+// sessionHandler is what both channels do alike, and receives the small messages. The driver makes all calls.
+type sessionHandler struct {
+	link.BaseHandler
+	p *Peer
+}
+
+// Opened takes the session with another peer. There is one for each pair: a peer that has one refuses another, and of
+// two peers that dial each other the lower rank refuses.
+func (h sessionHandler) Opened(s *link.Session) error {
+	p := h.p
+	p.mu.Lock()
+	defer p.unlock()
+	r := p.ids[s.Peer().ID]
+	switch {
+	case r == nil && s.Dialled() != "":
+		return nil // the scheduler
+	case r == nil:
+		return errs.Invalid("%s is no peer of this cluster, or this one has not joined yet", s.Peer().Name)
+	case r.dead != nil:
+		return r.failure("connect", r.dead)
+	case r.session != nil:
+		return fmt.Errorf("%s has a session with this peer already", r.Name)
+	case r.dialing && s.Dialled() == "" && p.rank < r.Rank:
+		return fmt.Errorf("this peer dials %s", r.Name)
+	}
+	r.session = s
+	r.grants = files.New(s, &p.memory)
+	r.notify()
+	r.flush()
+	return nil
+}
+
+// Lost implements link.Handler.
+func (h sessionHandler) Lost(s *link.Session, err error) {
+	p := h.p
+	p.mu.Lock()
+	defer p.unlock()
+	if r := p.ids[s.Peer().ID]; r != nil && r.session == s {
+		cause := r.failure("connection", err)
+		r.session, r.grants = nil, nil
+		r.fail(cause)
+		r.notify()
+	}
+}
+
+// Detached implements link.Detacher: the peer reaches nothing any more that it was granted on s.
+func (h sessionHandler) Detached(s *link.Session) {
+	p := h.p
+	p.mu.Lock()
+	defer p.unlock()
+	p.edges.detached(s)
+}
+
+// Receive implements link.Handler.
+func (h sessionHandler) Receive(m *link.Inbound) (kept bool) {
+	if err := h.p.receive(m); err != nil {
+		h.breakOff(m.Session, err)
+	}
+	return false
+}
+
+// breakOff ends the session with a peer that breaks the protocol.
+func (h sessionHandler) breakOff(s *link.Session, err error) {
+	h.Lost(s, fmt.Errorf("%w: %w", stepvan.ErrPeerLost, err))
+	s.BreakOff(err.Error())
+}
+
+// receive handles a small message.
+func (p *Peer) receive(m *link.Inbound) error {
+	p.mu.Lock()
+	defer p.unlock()
+	r := p.ids[m.Session.Peer().ID]
+	if r == nil || r.session != m.Session {
+		return nil // of a session that is over for this side
+	}
+	if m.Refused != nil {
+		return m.Refused
+	}
+	switch op(m.Header.Op) {
+	case opTell:
+		return r.stock.told(m)
+	case opMail:
+		return r.mail.came(m)
+	case opLetter:
+		return r.letters.letter(m)
+	}
+	return p.receiveNote(r, m)
+}
+
+// receiveNote handles a message without payload.
+func (p *Peer) receiveNote(r *remote, m *link.Inbound) error {
+	switch op(m.Header.Op) {
+	case opTaken:
+		return r.stock.wereTaken(m)
+	case opOffer:
+		return r.stock.offered(m)
+	case opAccept:
+		return p.edges.accepted(r, m)
+	case opRefuse:
+		return p.edges.refused(r, m)
+	case opWritten, opDone, opFail, opQuiet:
+		return p.edges.noted(r, m)
+	case opOpen, opReady:
+		return p.edges.ran(r, m)
+	}
+	return errs.Protocol("op", 7, "unknown message %d between peers", m.Header.Op)
+}
+
+// bulkHandler receives the messages with large payloads. The driver makes all calls.
+type bulkHandler struct{ p *Peer }
+
+// Opened implements link.Handler.
+func (bulkHandler) Opened(*link.Session) error { return nil }
+
+// Lost implements link.Handler.
+func (bulkHandler) Lost(*link.Session, error) {}
+
+// Place implements link.Handler: a parcel goes straight to where it belongs, if that takes few pieces of memory.
+func (h bulkHandler) Place(m *link.Inbound, dst [][]byte) ([][]byte, error) {
+	if op(m.Header.Op) != opParcel {
+		return dst, nil
+	}
+	p := h.p
+	p.mu.Lock()
+	defer p.unlock()
+	return p.edges.placeParcel(p, m, dst)
+}
+
+// Receive implements link.Handler.
+func (h bulkHandler) Receive(m *link.Inbound) (kept bool) {
+	if op(m.Header.Op) != opParcel {
+		return sessionHandler{p: h.p}.Receive(m)
+	}
+	if err := h.p.receiveParcel(m); err != nil {
+		sessionHandler{p: h.p}.breakOff(m.Session, err)
+	}
+	return false
+}
+
+// Abort implements link.Handler.
+func (h bulkHandler) Abort(m *link.Inbound, _ error) {
+	if e, ok := m.User.(*edge); ok {
+		h.p.mu.Lock()
+		defer h.p.unlock()
+		e.unplaced()
+	}
+}
+
+// fileDropped ends the grants of a memory file that goes back to the system. Under mu.
+func (p *Peer) fileDropped(file uint64) {
+	files.Withdraw(func(yield func(*files.Grants) bool) {
+		for _, r := range p.remotes {
+			if r.grants != nil && !yield(r.grants) {
+				return
+			}
+		}
+	}, file, func() {})
+}
