@@ -84,84 +84,102 @@ func (c *cargo) walk(b *box) strided.Walk {
 	return strided.Restore(b.run, c.loops[b.loops:b.loops+uint32(b.rank)])
 }
 
-// each calls f with the parts of a chunk, in order.
-func (c *cargo) each(i int, f func(b *box, p *strided.Part)) {
-	k := c.chunks[i]
-	for j := range k.boxes {
-		b := &c.boxes[k.box+j]
-		part := strided.Part{Walk: c.walk(b)}
-		if k.parts {
-			parts := part.Cut(chunkBytes)
-			part = parts.At(int(k.part))
-		}
-		f(b, &part)
+// part is what box j of a chunk adds to it.
+func (c *cargo) part(k chunk, j uint32) (b *box, p strided.Part) {
+	b = &c.boxes[k.box+j]
+	p.Walk = c.walk(b)
+	if k.parts {
+		parts := p.Cut(chunkBytes)
+		p = parts.At(int(k.part))
 	}
+	return b, p
 }
 
 // copyOut copies a chunk from this end to the other, which this process sees.
 func (c *cargo) copyOut(i int) {
-	c.each(i, func(b *box, p *strided.Part) {
+	k := c.chunks[i]
+	for j := range k.boxes {
+		b, p := c.part(k, j)
 		p.Copy(unsafe.Add(b.theirs, p.To), unsafe.Add(b.mine, p.From))
-	})
+	}
 }
 
 // copyIn copies a chunk from the other end, which this process sees, to this one.
 func (c *cargo) copyIn(i int) {
-	c.each(i, func(b *box, p *strided.Part) {
+	k := c.chunks[i]
+	for j := range k.boxes {
+		b, p := c.part(k, j)
 		p.Copy(unsafe.Add(b.mine, p.To), unsafe.Add(b.theirs, p.From))
-	})
+	}
 }
 
 // size is how many bytes a chunk has.
 func (c *cargo) size(i int) (n int64) {
-	c.each(i, func(_ *box, p *strided.Part) { n += p.Bytes() })
+	k := c.chunks[i]
+	for j := range k.boxes {
+		_, p := c.part(k, j)
+		n += p.Bytes()
+	}
 	return n
 }
 
 // pack copies a chunk out of the views of this end. to has its size.
 func (c *cargo) pack(i int, to []byte) {
-	c.each(i, func(b *box, p *strided.Part) {
+	k := c.chunks[i]
+	for j := range k.boxes {
+		b, p := c.part(k, j)
 		g := p.Gather()
-		g.Copy(unsafe.Pointer(unsafe.SliceData(to)), unsafe.Add(b.mine, p.From))
+		g.Copy(pointer(to), unsafe.Add(b.mine, p.From))
 		to = to[p.Bytes():]
-	})
+	}
 }
 
 // unpack copies a chunk that has come to the views of this end. from has its size.
 func (c *cargo) unpack(i int, from []byte) {
-	c.each(i, func(b *box, p *strided.Part) {
+	k := c.chunks[i]
+	for j := range k.boxes {
+		b, p := c.part(k, j)
 		s := p.Scatter()
-		s.Copy(unsafe.Add(b.mine, p.To), unsafe.Pointer(unsafe.SliceData(from)))
+		s.Copy(unsafe.Add(b.mine, p.To), pointer(from))
 		from = from[p.Bytes():]
-	})
+	}
 }
 
 // appendSources appends the memory of a chunk at this end, which sends it. It appends nothing when the runs are so
 // short that it is better to pack them.
 func (c *cargo) appendSources(i int, list [][]byte) [][]byte {
-	if !c.isCoarse(i, func(p *strided.Part) strided.Walk { return p.Gather() }) {
+	k := c.chunks[i]
+	var runs, bytes int64
+	for j := range k.boxes {
+		_, p := c.part(k, j)
+		g := p.Gather()
+		runs, bytes = runs+g.Runs(), bytes+p.Bytes()
+	}
+	if bytes < runs*gatherBytes {
 		return list
 	}
-	c.each(i, func(b *box, p *strided.Part) { list = p.AppendSources(list, unsafe.Add(b.mine, p.From)) })
+	for j := range k.boxes {
+		b, p := c.part(k, j)
+		list = p.AppendSources(list, unsafe.Add(b.mine, p.From))
+	}
 	return list
 }
 
 // appendDestinations appends the memory of a chunk at this end, which receives it, as appendSources does.
 func (c *cargo) appendDestinations(i int, list [][]byte) [][]byte {
-	if !c.isCoarse(i, func(p *strided.Part) strided.Walk { return p.Scatter() }) {
+	k := c.chunks[i]
+	var runs, bytes int64
+	for j := range k.boxes {
+		_, p := c.part(k, j)
+		s := p.Scatter()
+		runs, bytes = runs+s.Runs(), bytes+p.Bytes()
+	}
+	if bytes < runs*gatherBytes {
 		return list
 	}
-	c.each(i, func(b *box, p *strided.Part) { list = p.AppendDestinations(list, unsafe.Add(b.mine, p.To)) })
+	for j := range k.boxes {
+		b, p := c.part(k, j)
+		list = p.AppendDestinations(list, unsafe.Add(b.mine, p.To))
+	}
 	return list
-}
-
-// isCoarse reports whether the runs of a chunk are long on average, and few.
-func (c *cargo) isCoarse(i int, side func(*strided.Part) strided.Walk) bool {
-	var runs, bytes int64
-	c.each(i, func(_ *box, p *strided.Part) {
-		w := side(p)
-		runs += w.Runs()
-		bytes += p.Bytes()
-	})
-	return bytes >= runs*gatherBytes
 }

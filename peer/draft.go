@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 	"unsafe"
 
 	"github.com/stepvan/stepvan"
@@ -25,17 +26,19 @@ type draft struct {
 	plan    *Plan
 	pairs   []*pair
 	attempt uint64
+	failed  error // another peer rejects the plan. Under Peer.mu
 }
 
 // pair is what a plan moves between this peer and another.
 type pair struct {
 	rank         stepvan.Rank
 	name         string
-	sends, recvs []Move    // by ID
-	forms        [2][]form // of sends and of recvs, as the other peer is told
-	proposed     bool      // the other peer has been told
-	attempt      uint64    // of the other peer; 0 before its proposal
-	out, in      *edge     // nil without moves
+	sends, recvs []Move        // by ID
+	forms        [2][]form     // of sends and of recvs, as the other peer is told
+	proposed     bool          // the other peer has been told
+	attempt      uint64        // of the other peer; 0 before its proposal
+	theirs       [2][]proposed // its sends and receives
+	out, in      *edge         // nil without moves
 }
 
 // Kinds of letters about a plan.
@@ -143,13 +146,96 @@ func (d *draft) register() error {
 		}
 	}
 	p.plans[pl.name] = pl
+	pl.draft = d
 	p.attempts++
 	d.attempt = p.attempts
+	for _, x := range d.pairs {
+		p.remotes[x.rank].letters.dropWithdrawn(d.key())
+	}
 	return nil
 }
 
+// dropWithdrawn drops the letters of attempts that the peer has given up.
+func (b *letterbox) dropWithdrawn(key string) {
+	var withdrawn uint64
+	for _, body := range b.came[key] {
+		if l := readLetter(body); l.kind == letterRejected {
+			withdrawn = max(withdrawn, l.from)
+		}
+	}
+	b.filter(key, func(l *letter) bool { return l.from > withdrawn })
+}
+
+// check implements company.
+func (d *draft) check() error {
+	if d.failed != nil {
+		return d.failed
+	}
+	if err := d.plan.broken; err != nil {
+		return errs.Ended(d.op(), err)
+	}
+	return d.plan.p.checkLiving(d.op(), d.ranks())
+}
+
+// has implements company.
+func (d *draft) has(rank stepvan.Rank) bool {
+	return slices.ContainsFunc(d.pairs, func(x *pair) bool { return x.rank == rank })
+}
+
+// hear takes the rejection of another peer, and reports whether body is one. Under Peer.mu.
+func (d *draft) hear(r *remote, body []byte) bool {
+	l := readLetter(body)
+	if l.kind != letterRejected {
+		return false
+	}
+	if d.concerns(r, &l) && d.failed == nil {
+		d.failed = r.failure(d.op(), fmt.Errorf("%w: %s", stepvan.ErrRemote, text.Line(l.text(maxText), maxText)))
+		d.plan.p.wakeAll(d, d.failed)
+	}
+	return true
+}
+
+// concerns reports whether a rejection is about this attempt. A peer that has not read the proposal of this one gives
+// up an attempt of its own, and may try again.
+func (d *draft) concerns(r *remote, l *letter) bool {
+	if l.to != 0 {
+		return l.to == d.attempt
+	}
+	i := slices.IndexFunc(d.pairs, func(x *pair) bool { return x.rank == r.Rank })
+	if i < 0 || r.letters.dropProposal(d.key(), l.from) {
+		return false
+	}
+	return l.from > r.letters.attempt[d.key()] || l.from == d.pairs[i].attempt
+}
+
+// dropProposal drops the proposal of an attempt that the peer has given up, if it waits.
+func (b *letterbox) dropProposal(key string, attempt uint64) bool {
+	return b.filter(key, func(l *letter) bool { return l.from != attempt })
+}
+
+// filter keeps the letters about a plan for which keep returns true, and reports whether there were others.
+func (b *letterbox) filter(key string, keep func(*letter) bool) (dropped bool) {
+	list := slices.Clone(b.came[key])
+	for range list {
+		b.take(key)
+	}
+	for _, body := range list {
+		if l := readLetter(body); keep(&l) {
+			b.came[key] = append(b.came[key], body)
+			b.count++
+			b.bytes += len(body)
+		} else {
+			dropped = true
+		}
+	}
+	return dropped
+}
+
 // key is the key of the letters about the plan.
-func (d *draft) key() string { return "p:" + d.plan.name }
+func (d *draft) key() string { return planKey + d.plan.name }
+
+// planKey is the beginning of the keys of letters about plans.
+const planKey = "p:"
 
 // op names the plan in errors.
 func (d *draft) op() string { return "plan " + d.plan.name }
@@ -163,8 +249,11 @@ func (d *draft) agree(ctx context.Context) (*Plan, error) {
 	if err := d.propose(); err != nil {
 		return nil, err
 	}
+	if err := d.readProposals(ctx); err != nil {
+		return nil, err
+	}
 	for _, x := range d.pairs {
-		if err := d.meet(ctx, x); err != nil {
+		if err := d.meet(x); err != nil {
 			return nil, err
 		}
 	}
@@ -176,7 +265,16 @@ func (d *draft) agree(ctx context.Context) (*Plan, error) {
 			return nil, err
 		}
 	}
+	d.end()
 	return d.plan, nil
+}
+
+// end ends a draft that is a plan now.
+func (d *draft) end() {
+	p := d.plan.p
+	p.mu.Lock()
+	defer p.unlock()
+	d.plan.draft = nil
 }
 
 // ranks lists the other peers.
@@ -290,65 +388,124 @@ func (d *decoder) moves() []proposed {
 	return list
 }
 
-// readProposal waits for what the other peer brings to the plan. It passes over attempts that the peer has given up.
-func (d *draft) readProposal(ctx context.Context, x *pair) (sends, recvs []proposed, err error) {
-	p := d.plan.p
-	for {
-		body, err := p.read(ctx, d.op(), x.rank, d.key())
-		if err != nil {
-			return nil, nil, err
+// readProposals waits for the proposals of all other peers, before any are compared. So everybody can be told what does
+// not fit.
+//
+// When a peer rejects the plan, the proposals of the others are still read, so that they can be told as well. A peer
+// that has not proposed within lingerTime is told nothing.
+func (d *draft) readProposals(ctx context.Context) (err error) {
+	for _, x := range d.pairs {
+		if failed := d.readProposal(ctx, x); failed != nil && err == nil {
+			err = failed
+			if !errors.Is(err, stepvan.ErrRemote) {
+				break
+			}
+			d.linger()
+			short, cancel := context.WithTimeout(ctx, lingerTime)
+			defer cancel()
+			ctx = short
+			if x.attempt == 0 {
+				_ = d.readProposal(ctx, x)
+			}
 		}
-		l := readLetter(body)
-		if l.kind != letterProposal && l.err == nil || p.hasWithdrawn(x.rank, d.key(), l.from) {
+	}
+	if err != nil {
+		err = d.explain(err)
+	}
+	return err
+}
+
+// lingerTime is how long a peer whose plan was rejected waits for the proposals of the others.
+const lingerTime = time.Second
+
+// linger has waits go on although the plan was rejected.
+func (d *draft) linger() {
+	p := d.plan.p
+	p.mu.Lock()
+	defer p.unlock()
+	d.failed = nil
+}
+
+// explain returns what does not fit between this peer and another one, if that is why the other rejects the plan. It
+// returns other errors as they are.
+func (d *draft) explain(err error) error {
+	if !errors.Is(err, stepvan.ErrRemote) {
+		return err
+	}
+	for _, x := range d.pairs {
+		if x.attempt == 0 {
+			d.takeProposal(x)
+		}
+		if x.attempt == 0 {
 			continue
 		}
-		x.attempt = l.from
-		sends, recvs = l.moves(), l.moves()
-		return sends, recvs, l.end()
+		if why := cmp.Or(d.compare(x, x.sends, x.theirs[1], "receives"), d.compare(x, x.recvs, x.theirs[0], "sends")); why != nil {
+			return why
+		}
+	}
+	return err
+}
+
+// takeProposal reads the proposal of the other peer if it is there.
+func (d *draft) takeProposal(x *pair) {
+	p := d.plan.p
+	p.mu.Lock()
+	defer p.unlock()
+	b := &p.remotes[x.rank].letters
+	if b.nextProposal(d.key()) == 0 {
+		return
+	}
+	for body, ok := b.take(d.key()); ok; body, ok = b.take(d.key()) {
+		if l := readLetter(body); l.kind == letterProposal {
+			x.attempt, b.attempt[d.key()] = l.from, l.from
+			x.theirs = [2][]proposed{l.moves(), l.moves()}
+			return
+		}
 	}
 }
 
-// hasWithdrawn reports whether the peer has given up an attempt whose proposal was just read.
-func (p *Peer) hasWithdrawn(rank stepvan.Rank, key string, attempt uint64) bool {
-	p.mu.Lock()
-	defer p.unlock()
-	return slices.ContainsFunc(p.remotes[rank].letters.came[key], func(body []byte) bool {
-		l := readLetter(body)
-		return l.kind == letterRejected && l.from == attempt
-	})
+// readProposal waits for what the other peer brings to the plan.
+func (d *draft) readProposal(ctx context.Context, x *pair) error {
+	if d.isSelf(x) {
+		return nil
+	}
+	l, err := d.read(ctx, x, func(l *letter) bool { return l.kind == letterProposal })
+	if err != nil {
+		return err
+	}
+	d.accept(x, l.from)
+	x.theirs = [2][]proposed{l.moves(), l.moves()}
+	return l.end()
 }
 
-// readVerdict waits for the answer of the other peer to this attempt.
-func (d *draft) readVerdict(ctx context.Context, x *pair) (l letter, err error) {
+// accept notes which attempt of the other peer this plan is made in.
+func (d *draft) accept(x *pair, attempt uint64) {
+	p := d.plan.p
+	p.mu.Lock()
+	defer p.unlock()
+	x.attempt = attempt
+	p.remotes[x.rank].letters.attempt[d.key()] = attempt
+}
+
+// read waits for a letter of the other peer. It passes over those of attempts that are over.
+func (d *draft) read(ctx context.Context, x *pair, want func(*letter) bool) (l letter, err error) {
 	for {
-		body, err := d.plan.p.read(ctx, d.op(), x.rank, d.key())
+		body, err := d.plan.p.read(ctx, d, d.op(), x.rank, d.key())
 		if err != nil {
 			return letter{}, err
 		}
-		if l = readLetter(body); l.from == x.attempt && l.kind != letterProposal || l.err != nil {
+		if l = readLetter(body); l.err != nil || want(&l) {
 			return l, l.err
 		}
 	}
 }
 
-// rejected is the error of a plan that another peer does not make.
-func (d *draft) rejected(x *pair, l *letter) error {
-	why := text.Line(l.text(maxText), maxText)
-	if err := l.end(); err != nil {
-		return err
-	}
-	return &stepvan.OpError{Op: d.op(), Peer: x.name, Err: fmt.Errorf("%w: %s", stepvan.ErrRemote, why)}
-}
-
-// meet waits for the proposal of the other peer, and makes the edges of the pair.
-func (d *draft) meet(ctx context.Context, x *pair) error {
+// meet compares the two proposals of a pair, and makes its edges.
+func (d *draft) meet(x *pair) (err error) {
 	if d.isSelf(x) {
 		return d.meetSelf(x)
 	}
-	sends, recvs, err := d.readProposal(ctx, x)
-	if err != nil {
-		return err
-	}
+	sends, recvs := x.theirs[0], x.theirs[1]
 	if err := d.compare(x, x.sends, recvs, "receives"); err != nil {
 		return err
 	}
@@ -511,8 +668,8 @@ func (d *draft) tellVerdict() error {
 	p := d.plan.p
 	p.mu.Lock()
 	defer p.unlock()
-	if d.plan.broken != nil {
-		return d.plan.broken
+	if err := d.check(); err != nil {
+		return err
 	}
 	for _, x := range d.pairs {
 		if x.out == nil && x.in == nil {
@@ -539,25 +696,24 @@ func (d *draft) hearVerdict(ctx context.Context, x *pair) error {
 	if d.isSelf(x) {
 		return nil
 	}
-	l, err := d.readVerdict(ctx, x)
+	l, err := d.read(ctx, x, func(l *letter) bool {
+		return l.kind == letterAgreed && l.from == x.attempt && l.to == d.attempt
+	})
 	if err != nil {
 		return err
-	}
-	if l.kind == letterRejected {
-		return d.rejected(x, &l)
 	}
 	in, out := l.u64(), l.u64() // what the other end calls them
 	if err := l.end(); err != nil {
 		return err
 	}
-	if l.kind != letterAgreed || l.to != d.attempt || (in == 0) != (x.in == nil) || (out == 0) != (x.out == nil) {
+	if (in == 0) != (x.in == nil) || (out == 0) != (x.out == nil) {
 		return errs.Protocol("kind", 0, "plan %s: %s sends letter %d in place of a verdict", d.plan.name, x.name, l.kind)
 	}
 	p := d.plan.p
 	p.mu.Lock()
 	defer p.unlock()
-	if d.plan.broken != nil {
-		return d.plan.broken
+	if err := d.check(); err != nil {
+		return err
 	}
 	if x.in != nil {
 		x.in.theirs = in
@@ -574,9 +730,12 @@ func (d *draft) withdraw(why error) {
 	p := pl.p
 	p.mu.Lock()
 	defer p.unlock()
-	pl.closed = true
+	pl.closed, pl.draft = true, nil
 	for _, x := range d.pairs {
 		if r := p.remotes[x.rank]; x.proposed && r.session != nil {
+			if x.attempt == 0 {
+				x.attempt = r.letters.nextProposal(d.key())
+			}
 			r.letters.post(d.key(), appendText(d.begin(letterRejected, x), why.Error(), maxText))
 		}
 	}
@@ -585,4 +744,14 @@ func (d *draft) withdraw(why error) {
 		delete(p.plans, pl.name)
 	}
 	pl.release()
+}
+
+// nextProposal is the attempt of the first proposal that has not been read, or 0.
+func (b *letterbox) nextProposal(key string) uint64 {
+	for _, body := range b.came[key] {
+		if l := readLetter(body); l.kind == letterProposal {
+			return l.from
+		}
+	}
+	return 0
 }

@@ -118,15 +118,20 @@ func (e *edge) close() {
 	p := e.remote.peer
 	p.edges.ends.Free(e.id)
 	delete(e.remote.open.edges, e)
+	e.dropViews()
+	e.viewed.reset()
+	e.written.reset()
+	e.parcels.reset()
+	e.link, e.state = nil, edgeQuiet
+}
+
+// dropViews gives the memory of the other end back.
+func (e *edge) dropViews() {
 	for i := range e.views {
 		e.views[i].Release()
 	}
 	clear(e.views)
 	e.views = e.views[:0]
-	e.viewed.reset()
-	e.written.reset()
-	e.parcels.reset()
-	e.link, e.state = nil, edgeQuiet
 }
 
 // see returns the first element of a view of the other end, if this process sees it.
@@ -237,6 +242,7 @@ func (e *edge) checkQuiet() {
 	if e.state != edgeFailed || e.busy > 0 {
 		return
 	}
+	e.dropViews()
 	if e.owes && !e.lost {
 		e.remote.note(opQuiet, e.theirs)
 	}

@@ -58,12 +58,20 @@ func (p *Peer) Group(name string, ranks []stepvan.Rank) (*Group, error) {
 	return g, nil
 }
 
-// checkMembers refuses to wait for a group one of whose members is dead. Under Peer.mu.
-func (p *Peer) checkMembers(g *Group, op string) error {
+// check implements company.
+func (g *Group) check() error {
 	if g.told != nil {
 		return g.told
 	}
-	for _, rank := range g.ranks {
+	return g.p.checkLiving("group "+g.name, g.ranks)
+}
+
+// has implements company.
+func (g *Group) has(rank stepvan.Rank) bool { return slices.Contains(g.ranks, rank) }
+
+// checkLiving returns an error that names the first of some peers that is dead. Under Peer.mu.
+func (p *Peer) checkLiving(op string, ranks []stepvan.Rank) error {
+	for _, rank := range ranks {
 		if _, err := p.find(op, rank); err != nil {
 			return err
 		}
@@ -81,9 +89,14 @@ func (p *Peer) groupFailed(r *remote, name, why string) {
 		return
 	}
 	g.told = r.failure("group "+name, fmt.Errorf("%w: %s", stepvan.ErrRemote, why))
+	p.wakeAll(g, g.told)
+}
+
+// wakeAll ends the waits of an agreement.
+func (p *Peer) wakeAll(c company, err error) {
 	for w := range p.waits {
-		if w.group == g {
-			p.wake(w, g.told)
+		if w.with == c {
+			p.wake(w, err)
 		}
 	}
 }
@@ -152,7 +165,7 @@ func (g *Group) Barrier(ctx context.Context) error {
 		if err := g.p.post(g.op("barrier"), round, nil, g.ranks[(g.index+step)%n]); err != nil {
 			return g.end(err)
 		}
-		if _, err := g.p.readIn(ctx, g, g.op("barrier"), g.ranks[(g.index-step+n)%n], round); err != nil {
+		if _, err := g.p.read(ctx, g, g.op("barrier"), g.ranks[(g.index-step+n)%n], round); err != nil {
 			return g.end(err)
 		}
 	}
@@ -176,7 +189,7 @@ func (g *Group) AllGather(ctx context.Context, mine []byte) ([][]byte, error) {
 		if err := g.p.post(g.op("all_gather"), round, g.bundle(have, count), g.ranks[(g.index-step+n)%n]); err != nil {
 			return nil, g.end(err)
 		}
-		body, err := g.p.readIn(ctx, g, g.op("all_gather"), g.ranks[(g.index+step)%n], round)
+		body, err := g.p.read(ctx, g, g.op("all_gather"), g.ranks[(g.index+step)%n], round)
 		if err == nil {
 			err = g.unbundle(have, (g.index+step)%n, count, body)
 		}

@@ -3,7 +3,6 @@ package peer
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/stepvan/stepvan"
@@ -21,13 +20,22 @@ type letterbox struct {
 	count   int
 	bytes   int
 	waiting map[string]*letterWait
+	attempt map[string]uint64 // the peer's last attempt to make a plan whose proposal was read, by key
 }
 
 // letterWait is a goroutine that waits for a letter. It gives up when one of some peers is lost.
 type letterWait struct {
 	event progress.Event
 	err   error
-	group *Group // whose members it needs; nil: the sender alone
+	with  company
+}
+
+// company is the peers that an agreement needs. Its methods are called under Peer.mu.
+type company interface {
+	// check returns why the agreement cannot come about any more, or nil.
+	check() error
+	// has reports whether the agreement needs a peer.
+	has(rank stepvan.Rank) bool
 }
 
 const (
@@ -39,6 +47,7 @@ const (
 
 func (b *letterbox) init(r *remote) {
 	b.remote, b.came, b.waiting = r, map[string][][]byte{}, map[string]*letterWait{}
+	b.attempt = map[string]uint64{}
 }
 
 // post sends a letter. body is borrowed until it has arrived, so nobody writes to it. Under Peer.mu.
@@ -63,6 +72,11 @@ func (b *letterbox) letter(m *link.Inbound) error {
 	if name, ok := strings.CutPrefix(string(m.Meta), groupFailed); ok && n <= maxText {
 		b.remote.peer.groupFailed(b.remote, name, text.Line(string(m.Payload), maxText))
 		return nil
+	}
+	if name, ok := strings.CutPrefix(string(m.Meta), planKey); ok {
+		if pl := b.remote.peer.plans[name]; pl != nil && pl.draft != nil && pl.draft.hear(b.remote, m.Payload) {
+			return nil
+		}
 	}
 	if len(m.Meta) == 0 || len(m.Meta) > maxKey {
 		return errs.Protocol("meta", 76, "a letter with a key of %d bytes", len(m.Meta))
@@ -116,7 +130,7 @@ func (b *letterbox) fail(cause error) {
 		b.remote.peer.wake(w, cause)
 	}
 	for w := range b.remote.peer.waits {
-		if w.group != nil && slices.Contains(w.group.ranks, b.remote.Rank) {
+		if w.with.has(b.remote.Rank) {
 			b.remote.peer.wake(w, cause)
 		}
 	}
@@ -136,30 +150,24 @@ func (p *Peer) post(op, key string, body []byte, ranks ...stepvan.Rank) error {
 	return nil
 }
 
-// read waits for a letter. The error names the peer when it died or was lost.
-func (p *Peer) read(ctx context.Context, op string, from stepvan.Rank, key string) ([]byte, error) {
-	return p.readIn(ctx, nil, op, from, key)
-}
-
-// readIn is read for a member of a group. It also ends when another member is lost, or when the group fails there.
-func (p *Peer) readIn(ctx context.Context, g *Group, op string, from stepvan.Rank, key string) ([]byte, error) {
+// read waits for a letter of a member of c. It fails when any member is lost, or c fails otherwise.
+func (p *Peer) read(ctx context.Context, c company, op string, from stepvan.Rank, key string) ([]byte, error) {
 	for {
-		body, w, err := p.tryRead(g, op, from, key)
+		body, w, err := p.tryRead(c, op, from, key)
 		if w == nil {
 			return body, err
 		}
-		err = p.link.Engine().Wait(ctx, &w.event)
-		if err == nil {
+		if err = p.link.Engine().Wait(ctx, &w.event); err == nil {
 			err = w.err
 		}
 		if err != nil {
-			return nil, p.giveUp(op, from, key, w, err)
+			return nil, p.giveUp(c, op, from, key, w, err)
 		}
 	}
 }
 
 // tryRead reads a letter that is there, or registers a wait for it.
-func (p *Peer) tryRead(g *Group, op string, from stepvan.Rank, key string) ([]byte, *letterWait, error) {
+func (p *Peer) tryRead(c company, op string, from stepvan.Rank, key string) ([]byte, *letterWait, error) {
 	p.mu.Lock()
 	defer p.unlock()
 	r, err := p.find(op, from)
@@ -173,12 +181,10 @@ func (p *Peer) tryRead(g *Group, op string, from stepvan.Rank, key string) ([]by
 	if b.waiting[key] != nil {
 		return nil, nil, fmt.Errorf("%s: another goroutine waits for the same of %s: %w", op, r.Name, stepvan.ErrBusy)
 	}
-	if g != nil {
-		if err := p.checkMembers(g, op); err != nil {
-			return nil, nil, err
-		}
+	if err := c.check(); err != nil {
+		return nil, nil, err
 	}
-	w := &letterWait{group: g}
+	w := &letterWait{with: c}
 	b.waiting[key] = w
 	p.waits[w] = struct{}{}
 	r.connect() // a peer that cannot be reached shall not be waited for
@@ -186,7 +192,7 @@ func (p *Peer) tryRead(g *Group, op string, from stepvan.Rank, key string) ([]by
 }
 
 // giveUp ends a wait for a letter.
-func (p *Peer) giveUp(op string, from stepvan.Rank, key string, w *letterWait, err error) error {
+func (p *Peer) giveUp(c company, op string, from stepvan.Rank, key string, w *letterWait, err error) error {
 	p.mu.Lock()
 	defer p.unlock()
 	r := p.remotes[from]
@@ -194,6 +200,9 @@ func (p *Peer) giveUp(op string, from stepvan.Rank, key string, w *letterWait, e
 		delete(r.letters.waiting, key)
 	}
 	delete(p.waits, w)
+	if err := c.check(); err != nil {
+		return err
+	}
 	if w.err != nil {
 		return errs.Ended(op, w.err)
 	}

@@ -43,6 +43,9 @@ func (t *task) help() {
 	}
 }
 
+// isRunning reports whether there are chunks that are not finished.
+func (t *task) isRunning() bool { return t.left.Load() > 0 }
+
 // hasWork reports whether there are chunks that nobody has taken.
 func (t *task) hasWork() bool { return t.taken.Load() < t.chunks.Load() }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"runtime"
+	"slices"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
@@ -34,6 +36,7 @@ type Plan struct {
 	own   task    // moves within this process
 	local cargo
 	views []tensor.Strided // retained
+	draft *draft           // until all have agreed. Under Peer.mu
 
 	// Under Peer.mu.
 	record  *handles.Record[result] // of the run that is going on; nil between two runs
@@ -341,7 +344,8 @@ func (pl *Plan) Close(ctx context.Context) error {
 	p.unlock()
 	if err := p.link.Engine().Wait(ctx, &pl.changed); err != nil {
 		if ctx.Err() == nil {
-			return nil // the node has stopped, and nobody reaches its memory
+			pl.abandon()
+			return nil
 		}
 		return &stepvan.OpError{Op: "plan " + pl.name, Err: errs.Late("close: peers still use its memory: close it again", ctx.Err())}
 	}
@@ -349,6 +353,24 @@ func (pl *Plan) Close(ctx context.Context) error {
 	defer p.unlock()
 	pl.release()
 	return nil
+}
+
+// abandon is the end of Close at a node that has stopped. Its peers reach nothing, and its own copies end with the
+// chunks that are being copied.
+func (pl *Plan) abandon() {
+	for !pl.tryAbandon() {
+		runtime.Gosched()
+	}
+}
+
+func (pl *Plan) tryAbandon() bool {
+	pl.p.mu.Lock()
+	defer pl.p.unlock()
+	if pl.busy || slices.ContainsFunc(pl.edges, func(e *edge) bool { return e.copying.isRunning() || e.packer }) {
+		return false
+	}
+	pl.release()
+	return true
 }
 
 // release gives everything back.
