@@ -21,9 +21,10 @@ type cargo struct {
 type box struct {
 	mine   unsafe.Pointer // the first element of the view at this end
 	theirs unsafe.Pointer // of the view at the other end; nil while this process does not see it
-	run    int64
-	loops  uint32 // where its loops begin
+	run    int64          // elements that are contiguous at both ends
+	loops  uint32         // where its loops begin
 	rank   uint8
+	size   uint8 // bytes of an element
 }
 
 // chunk is some boxes, or a part of one.
@@ -59,11 +60,12 @@ func (c *cargo) add(w *strided.Walk, mine, theirs unsafe.Pointer) {
 		return
 	}
 	at := uint32(len(c.boxes))
-	c.boxes = append(c.boxes, box{mine, theirs, w.Run(), uint32(len(c.loops)), uint8(len(w.Loops()))})
+	size, _, run := w.Elements()
+	c.boxes = append(c.boxes, box{mine, theirs, run, uint32(len(c.loops)), uint8(len(w.Loops())), uint8(size)})
 	c.loops = append(c.loops, w.Loops()...)
 	c.bytes += n
 	if n > chunkBytes {
-		parts := w.Cut(chunkBytes)
+		parts := w.Cut(chunkBytes / size)
 		for i := range parts.Len() {
 			c.chunks = append(c.chunks, chunk{box: at, boxes: 1, part: uint32(i), parts: true})
 		}
@@ -81,7 +83,7 @@ func (c *cargo) add(w *strided.Walk, mine, theirs unsafe.Pointer) {
 
 // walk is the walk of a box.
 func (c *cargo) walk(b *box) strided.Walk {
-	return strided.Restore(b.run, c.loops[b.loops:b.loops+uint32(b.rank)])
+	return strided.Restore(int64(b.size), int64(b.size), b.run, c.loops[b.loops:b.loops+uint32(b.rank)])
 }
 
 // part is what box j of a chunk adds to it.
@@ -89,7 +91,7 @@ func (c *cargo) part(k chunk, j uint32) (b *box, p strided.Part) {
 	b = &c.boxes[k.box+j]
 	p.Walk = c.walk(b)
 	if k.parts {
-		parts := p.Cut(chunkBytes)
+		parts := p.Cut(chunkBytes / int64(b.size))
 		p = parts.At(int(k.part))
 	}
 	return b, p
@@ -128,7 +130,7 @@ func (c *cargo) pack(i int, to []byte) {
 	k := c.chunks[i]
 	for j := range k.boxes {
 		b, p := c.part(k, j)
-		g := p.Gather()
+		g := p.Gather(int64(b.size))
 		g.Copy(pointer(to), unsafe.Add(b.mine, p.From))
 		to = to[p.Bytes():]
 	}
@@ -139,7 +141,7 @@ func (c *cargo) unpack(i int, from []byte) {
 	k := c.chunks[i]
 	for j := range k.boxes {
 		b, p := c.part(k, j)
-		s := p.Scatter()
+		s := p.Scatter(int64(b.size))
 		s.Copy(unsafe.Add(b.mine, p.To), pointer(from))
 		from = from[p.Bytes():]
 	}
@@ -151,8 +153,8 @@ func (c *cargo) appendSources(i int, list [][]byte) [][]byte {
 	k := c.chunks[i]
 	var runs, bytes int64
 	for j := range k.boxes {
-		_, p := c.part(k, j)
-		g := p.Gather()
+		b, p := c.part(k, j)
+		g := p.Gather(int64(b.size))
 		runs, bytes = runs+g.Runs(), bytes+p.Bytes()
 	}
 	if bytes < runs*gatherBytes {
@@ -170,8 +172,8 @@ func (c *cargo) appendDestinations(i int, list [][]byte) [][]byte {
 	k := c.chunks[i]
 	var runs, bytes int64
 	for j := range k.boxes {
-		_, p := c.part(k, j)
-		s := p.Scatter()
+		b, p := c.part(k, j)
+		s := p.Scatter(int64(b.size))
 		runs, bytes = runs+s.Runs(), bytes+p.Bytes()
 	}
 	if bytes < runs*gatherBytes {

@@ -17,14 +17,14 @@ const (
 	opOffer                 // a transfer whose elements follow
 	opAccept                // an offered transfer has found its receive: the elements may come
 	opRefuse                // an offered transfer does not fit its receive
-	opParcel                // a chunk of the elements
+	opChunk                 // a chunk of the elements
 	opWritten               // the sender has written all that it writes
 	opDone                  // the receiver has read all that it reads
 	opFail                  // the sender of this message has given up
 	opQuiet                 // the sender of this message touches nothing any more, after opFail
 	opOpen                  // a run: the sources hold still
 	opReady                 // a run: the destinations may be written
-	opMail                  // a small message to whoever listens
+	opMail                  // a small message for a listener
 	opLetter                // bytes of any size, for what this package agrees on
 )
 

@@ -2,17 +2,17 @@
 // may send to each, and receive from each.
 //
 //   - [Peer.Send] and [Peer.Recv] move one view, matched by a tag.
-//   - [Peer.Mail] sends a small message to whoever listens.
+//   - [Peer.Mail] sends a small message to those that listen to its topic.
 //   - [Group] is for some peers that do the same things together.
 //   - [Plan] moves many views at once. The peers agree on it once and run it as often as they like.
 //
 // # Ways
 //
-// A view has strides, and nothing is staged. The elements take one of these ways, whichever the van allows:
+// A view has strides, and nothing is staged. The van decides which of these ways the elements take:
 //
 //	viewed    the sender's memory is shared: the receiver copies them to where they belong
 //	written   only the receiver's memory is shared: the sender copies them to where they belong
-//	parcels   neither is shared, or the van has no views: they travel in messages, gathered from where they lie and
+//	streamed  neither is shared, or the van has no views: they travel in messages, gathered from where they lie and
 //	          scattered to where they belong, or packed where the runs are short
 //	local     both views are in one process
 //

@@ -17,7 +17,7 @@ import (
 //
 //   - viewed: the receiver copies out of the sender's memory, which it sees, and says done;
 //   - written: the sender copies into the receiver's memory, which it sees, and says that it has written;
-//   - parcels: neither sees the other's, so the chunks travel in messages.
+//   - streamed: neither sees the memory of the other, so the chunks travel in messages.
 //
 // It runs once, or again and again. Peer.mu guards it, except for what the movers read during a run.
 type edge struct {
@@ -29,17 +29,17 @@ type edge struct {
 	out    bool          // this end sends
 	owner  edgeOwner
 
-	viewed, written, parcels cargo
-	views                    []link.View // of memory of the other end
-	copying                  task        // this end's share of viewed or written
-	packing                  task        // sends parcels
+	viewed, written, streamed cargo
+	views                     []link.View // of memory of the other end
+	copying                   task        // this end's share of viewed or written
+	packing                   task        // sends chunks
 
 	state    edgeState
 	missing  edgeStep // what the run still waits for
-	next     int      // the parcel that is sent or received next
-	inflight int      // parcels that the other end has not acknowledged
-	landed   int      // parcels that have come
-	busy     int      // tasks and parcels that touch memory of this end
+	next     int      // the chunk that is sent or received next
+	inflight int      // chunks that the other end has not acknowledged
+	landed   int      // chunks that have come
+	busy     int      // tasks and chunks that touch memory of this end
 	exposed  bool     // the other end may touch memory of this end, although the edge has failed
 	packer   bool     // packing runs
 	owes     bool     // the other end waits for opQuiet
@@ -71,13 +71,13 @@ const (
 type edgeStep uint8
 
 const (
-	stepCopy    edgeStep = 1 << iota // this end's own copies
-	stepParcels                      // all have gone and are acknowledged, or all have come
-	stepNote                         // the other end says that its copies are made: opDone or opWritten
+	stepCopy   edgeStep = 1 << iota // this end's own copies
+	stepStream                      // all have gone and are acknowledged, or all have come
+	stepNote                        // the other end says that its copies are made: opDone or opWritten
 )
 
-// parcelsInFlight is how many parcels of an edge may be on their way. One is received while the next is packed.
-const parcelsInFlight = 4
+// chunksInFlight is how many chunks of an edge may be on their way. One is received while the next is packed.
+const chunksInFlight = 4
 
 // edgeTable gives edges numbers. Peer.mu guards it.
 type edgeTable struct{ ends slots.Table[edgeSlot] }
@@ -105,7 +105,7 @@ func (e *edge) open() {
 	e.state, e.theirs, e.lost, e.exposed, e.owes = edgeIdle, 0, false, false, false
 	if e.copying.copy == nil {
 		e.copying.copy, e.copying.done = e.copyChunk, e.copied
-		e.packing.copy, e.packing.done = e.sendParcels, e.packed
+		e.packing.copy, e.packing.done = e.sendChunks, e.packed
 	}
 	if e.remote.open.edges == nil {
 		e.remote.open.edges = map[*edge]struct{}{}
@@ -121,7 +121,7 @@ func (e *edge) close() {
 	e.dropViews()
 	e.viewed.reset()
 	e.written.reset()
-	e.parcels.reset()
+	e.streamed.reset()
 	e.link, e.state = nil, edgeQuiet
 }
 
@@ -160,15 +160,15 @@ func (e *edge) begin() {
 	if !others.empty() {
 		e.missing |= stepNote
 	}
-	if !e.parcels.empty() {
-		e.missing |= stepParcels
+	if !e.streamed.empty() {
+		e.missing |= stepStream
 	}
 	p := e.remote.peer
 	if !own.empty() {
 		e.busy++
 		p.run(&e.copying, len(own.chunks), own.bytes)
 	}
-	if e.out && !e.parcels.empty() {
+	if e.out && !e.streamed.empty() {
 		e.pack()
 	}
 	e.step(0)

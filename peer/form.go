@@ -81,7 +81,7 @@ func (d *decoder) form() (f form) {
 	f.rank = d.u8()
 	flags := d.u8()
 	if !f.dtype.Valid() || f.rank > tensor.MaxRank || flags > 1 {
-		d.fail("form", "type %d with %d dimensions and flags %#x is no view", f.dtype, f.rank, flags)
+		d.fail("form", "type %d with %d dimensions and flags %#x is not a view", f.dtype, f.rank, flags)
 		return form{}
 	}
 	span, elems := uint64(1), uint64(1)
@@ -134,8 +134,8 @@ func (f *form) loops(list []loop) []loop {
 }
 
 // route makes the walk from one view to another that has as many elements of the same size. The elements go in the
-// order of the shapes, which need not be the same. They must have a common division, as the shapes of a tensor have that
-// was reshaped without a copy.
+// order of the shapes, which need not be the same. They must have a common division. The shapes of a tensor and of its
+// copy that was reshaped have one.
 func route(src, dst *form) (strided.Walk, error) {
 	size := int64(src.dtype.Size())
 	if src.bytes() == 0 {
@@ -149,7 +149,8 @@ func route(src, dst *form) (strided.Walk, error) {
 		a, b := &from[len(from)-1], &to[len(to)-1]
 		n := min(a.extent, b.extent)
 		if a.extent%n != 0 || b.extent%n != 0 || at == 0 {
-			return strided.Walk{}, errs.Invalid("the shapes %s and %s of the two sides have no common division: give views of the same shape", src.shape(), dst.shape())
+			return strided.Walk{}, errs.Invalid(
+				"the shapes %s and %s of the two sides have no common division: give views of the same shape", src.shape(), dst.shape())
 		}
 		at--
 		dims[at] = strided.Dim{Extent: n, To: b.stride * size, From: a.stride * size}

@@ -18,11 +18,11 @@ import (
 // operations wait until all members take part, one of them dies, or the context ends. After an error the members may
 // be at different operations, so the group is over.
 type Group struct {
-	p     *Peer
-	name  string
-	ranks []stepvan.Rank
-	index int   // of this peer in ranks
-	told  error // a member has said that an operation has failed there. Under Peer.mu
+	p      *Peer
+	name   string
+	ranks  []stepvan.Rank
+	index  int   // of this peer in ranks
+	broken error // a member has said that an operation has failed there. Under Peer.mu
 
 	mu sync.Mutex
 	// +checklocks:mu
@@ -52,27 +52,27 @@ func (p *Peer) Group(name string, ranks []stepvan.Rank) (*Group, error) {
 		seen[rank] = true
 	}
 	if g.index = slices.Index(ranks, p.rank); g.index < 0 {
-		return nil, errs.Invalid("group %s: this peer is no member (rank %d, members %v): call it at the members alone", name, p.rank, ranks)
+		return nil, errs.Invalid("group %s: this peer is not a member (rank %d, members %v): call it at the members alone", name, p.rank, ranks)
 	}
-	p.groups[name] = g
+	p.letters.groups[name] = g
 	return g, nil
 }
 
-// check implements company.
+// check implements agreement.
 func (g *Group) check() error {
-	if g.told != nil {
-		return g.told
+	if g.broken != nil {
+		return g.broken
 	}
-	return g.p.checkLiving("group "+g.name, g.ranks)
+	return g.p.letters.checkLiving("group "+g.name, g.ranks)
 }
 
-// has implements company.
+// has implements agreement.
 func (g *Group) has(rank stepvan.Rank) bool { return slices.Contains(g.ranks, rank) }
 
 // checkLiving returns an error that names the first of some peers that is dead. Under Peer.mu.
-func (p *Peer) checkLiving(op string, ranks []stepvan.Rank) error {
+func (x *letters) checkLiving(op string, ranks []stepvan.Rank) error {
 	for _, rank := range ranks {
-		if _, err := p.find(op, rank); err != nil {
+		if _, err := x.p.find(op, rank); err != nil {
 			return err
 		}
 	}
@@ -83,20 +83,20 @@ func (p *Peer) checkLiving(op string, ranks []stepvan.Rank) error {
 const groupFailed = "!"
 
 // groupFailed ends the waits of a group because an operation has failed at a member. Under Peer.mu.
-func (p *Peer) groupFailed(r *remote, name, why string) {
-	g := p.groups[name]
+func (x *letters) groupFailed(r *remote, name, why string) {
+	g := x.groups[name]
 	if g == nil || !slices.Contains(g.ranks, r.Rank) {
 		return
 	}
-	g.told = r.failure("group "+name, fmt.Errorf("%w: %s", stepvan.ErrRemote, why))
-	p.wakeAll(g, g.told)
+	g.broken = r.failure("group "+name, fmt.Errorf("%w: %s", stepvan.ErrRemote, why))
+	x.wakeAll(g, g.broken)
 }
 
 // wakeAll ends the waits of an agreement.
-func (p *Peer) wakeAll(c company, err error) {
-	for w := range p.waits {
+func (x *letters) wakeAll(c agreement, err error) {
+	for w := range x.waits {
 		if w.with == c {
-			p.wake(w, err)
+			x.wake(w, err)
 		}
 	}
 }
@@ -162,10 +162,10 @@ func (g *Group) Barrier(ctx context.Context) error {
 	n := len(g.ranks)
 	for step := 1; step < n; step *= 2 {
 		round := key + "." + strconv.Itoa(step)
-		if err := g.p.post(g.op("barrier"), round, nil, g.ranks[(g.index+step)%n]); err != nil {
+		if err := g.p.letters.post(g.op("barrier"), round, nil, g.ranks[(g.index+step)%n]); err != nil {
 			return g.end(err)
 		}
-		if _, err := g.p.read(ctx, g, g.op("barrier"), g.ranks[(g.index-step+n)%n], round); err != nil {
+		if _, err := g.p.letters.read(ctx, g, g.op("barrier"), g.ranks[(g.index-step+n)%n], round); err != nil {
 			return g.end(err)
 		}
 	}
@@ -186,10 +186,10 @@ func (g *Group) AllGather(ctx context.Context, mine []byte) ([][]byte, error) {
 	for step := 1; step < n; step *= 2 {
 		round := key + "." + strconv.Itoa(step)
 		count := min(step, n-step)
-		if err := g.p.post(g.op("all_gather"), round, g.bundle(have, count), g.ranks[(g.index-step+n)%n]); err != nil {
+		if err := g.p.letters.post(g.op("all_gather"), round, g.bundle(have, count), g.ranks[(g.index-step+n)%n]); err != nil {
 			return nil, g.end(err)
 		}
-		body, err := g.p.read(ctx, g, g.op("all_gather"), g.ranks[(g.index+step)%n], round)
+		body, err := g.p.letters.read(ctx, g, g.op("all_gather"), g.ranks[(g.index+step)%n], round)
 		if err == nil {
 			err = g.unbundle(have, (g.index+step)%n, count, body)
 		}

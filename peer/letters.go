@@ -23,15 +23,23 @@ type letterbox struct {
 	attempt map[string]uint64 // the peer's last attempt to make a plan whose proposal was read, by key
 }
 
+// letters are what this peer agrees on with others by way of letters. Peer.mu guards it.
+type letters struct {
+	p        *Peer
+	waits    map[*letterWait]struct{}
+	groups   map[string]*Group // the latest of each name
+	attempts uint64            // to make a plan
+}
+
 // letterWait is a goroutine that waits for a letter. It gives up when one of some peers is lost.
 type letterWait struct {
 	event progress.Event
 	err   error
-	with  company
+	with  agreement
 }
 
-// company is the peers that an agreement needs. Its methods are called under Peer.mu.
-type company interface {
+// agreement is what some peers agree on. Its methods are called under Peer.mu.
+type agreement interface {
 	// check returns why the agreement cannot come about any more, or nil.
 	check() error
 	// has reports whether the agreement needs a peer.
@@ -70,11 +78,11 @@ func (b *letterbox) post(key string, body []byte) {
 func (b *letterbox) letter(m *link.Inbound) error {
 	n := int(m.Header.Total)
 	if name, ok := strings.CutPrefix(string(m.Meta), groupFailed); ok && n <= maxText {
-		b.remote.peer.groupFailed(b.remote, name, text.Line(string(m.Payload), maxText))
+		b.remote.peer.letters.groupFailed(b.remote, name, text.Line(string(m.Payload), maxText))
 		return nil
 	}
 	if name, ok := strings.CutPrefix(string(m.Meta), planKey); ok {
-		if pl := b.remote.peer.plans[name]; pl != nil && pl.draft != nil && pl.draft.hear(b.remote, m.Payload) {
+		if pl := b.remote.peer.plans[name]; pl != nil && pl.draft != nil && pl.draft.noteRejection(b.remote, m.Payload) {
 			return nil
 		}
 	}
@@ -95,15 +103,15 @@ func (b *letterbox) keep(key string, body []byte) {
 	b.bytes += len(body)
 	if w := b.waiting[key]; w != nil {
 		delete(b.waiting, key)
-		b.remote.peer.wake(w, nil)
+		b.remote.peer.letters.wake(w, nil)
 	}
 }
 
 // wake ends a wait for a letter.
-func (p *Peer) wake(w *letterWait, err error) {
+func (x *letters) wake(w *letterWait, err error) {
 	w.err = err
-	delete(p.waits, w)
-	p.link.Engine().Set(&w.event)
+	delete(x.waits, w)
+	x.p.link.Engine().Set(&w.event)
 }
 
 // take reads the first letter with a key, if one is there.
@@ -121,23 +129,24 @@ func (b *letterbox) take(key string) (body []byte, ok bool) {
 	return body, true
 }
 
-// fail wakes those who wait: what they wait for may never come.
+// fail ends all waits: the letters may never come.
 func (b *letterbox) fail(cause error) {
 	clear(b.came)
 	b.count, b.bytes = 0, 0
 	for key, w := range b.waiting {
 		delete(b.waiting, key)
-		b.remote.peer.wake(w, cause)
+		b.remote.peer.letters.wake(w, cause)
 	}
-	for w := range b.remote.peer.waits {
+	for w := range b.remote.peer.letters.waits {
 		if w.with.has(b.remote.Rank) {
-			b.remote.peer.wake(w, cause)
+			b.remote.peer.letters.wake(w, cause)
 		}
 	}
 }
 
 // post sends a letter to each of the ranks.
-func (p *Peer) post(op, key string, body []byte, ranks ...stepvan.Rank) error {
+func (x *letters) post(op, key string, body []byte, ranks ...stepvan.Rank) error {
+	p := x.p
 	p.mu.Lock()
 	defer p.unlock()
 	for _, rank := range ranks {
@@ -151,23 +160,24 @@ func (p *Peer) post(op, key string, body []byte, ranks ...stepvan.Rank) error {
 }
 
 // read waits for a letter of a member of c. It fails when any member is lost, or c fails otherwise.
-func (p *Peer) read(ctx context.Context, c company, op string, from stepvan.Rank, key string) ([]byte, error) {
+func (x *letters) read(ctx context.Context, c agreement, op string, from stepvan.Rank, key string) ([]byte, error) {
 	for {
-		body, w, err := p.tryRead(c, op, from, key)
+		body, w, err := x.tryRead(c, op, from, key)
 		if w == nil {
 			return body, err
 		}
-		if err = p.link.Engine().Wait(ctx, &w.event); err == nil {
+		if err = x.p.link.Engine().Wait(ctx, &w.event); err == nil {
 			err = w.err
 		}
 		if err != nil {
-			return nil, p.giveUp(c, op, from, key, w, err)
+			return nil, x.giveUp(c, op, from, key, w, err)
 		}
 	}
 }
 
 // tryRead reads a letter that is there, or registers a wait for it.
-func (p *Peer) tryRead(c company, op string, from stepvan.Rank, key string) ([]byte, *letterWait, error) {
+func (x *letters) tryRead(c agreement, op string, from stepvan.Rank, key string) ([]byte, *letterWait, error) {
+	p := x.p
 	p.mu.Lock()
 	defer p.unlock()
 	r, err := p.find(op, from)
@@ -186,20 +196,21 @@ func (p *Peer) tryRead(c company, op string, from stepvan.Rank, key string) ([]b
 	}
 	w := &letterWait{with: c}
 	b.waiting[key] = w
-	p.waits[w] = struct{}{}
+	x.waits[w] = struct{}{}
 	r.connect() // a peer that cannot be reached shall not be waited for
 	return nil, w, nil
 }
 
 // giveUp ends a wait for a letter.
-func (p *Peer) giveUp(c company, op string, from stepvan.Rank, key string, w *letterWait, err error) error {
+func (x *letters) giveUp(c agreement, op string, from stepvan.Rank, key string, w *letterWait, err error) error {
+	p := x.p
 	p.mu.Lock()
 	defer p.unlock()
 	r := p.remotes[from]
 	if r.letters.waiting[key] == w {
 		delete(r.letters.waiting, key)
 	}
-	delete(p.waits, w)
+	delete(x.waits, w)
 	if err := c.check(); err != nil {
 		return err
 	}

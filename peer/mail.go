@@ -93,7 +93,7 @@ func (b *postbox) came(m *link.Inbound) error {
 // keep has a message delivered, or wait until somebody listens.
 func (b *postbox) keep(topic Topic, m received) error {
 	if b.waiting == maxMailIn {
-		return fmt.Errorf("mail: topic %q: %d messages wait for somebody who listens: %w", topic, b.waiting, stepvan.ErrWouldBlock)
+		return fmt.Errorf("mail: topic %q: %d messages wait for a listener: %w", topic, b.waiting, stepvan.ErrWouldBlock)
 	}
 	p := b.remote.peer
 	l := p.listeners[topic]
@@ -103,12 +103,12 @@ func (b *postbox) keep(topic Topic, m received) error {
 	}
 	b.waiting++
 	l.queue = append(l.queue, m)
-	p.deliver(l)
+	l.deliver(p)
 	return nil
 }
 
 // deliver calls the listener for what waits. Under Peer.mu, which is unlocked during the calls.
-func (p *Peer) deliver(l *listener) {
+func (l *listener) deliver(p *Peer) {
 	if l.active {
 		return
 	}
@@ -126,9 +126,9 @@ func (p *Peer) deliver(l *listener) {
 	l.active = false
 }
 
-// Listen has f called for each message on a topic, also those that wait. Calls for one topic come one at a time and in
-// the order of each sender, on the goroutine that drives the node or that calls Listen. f must not block. body is valid
-// during the call. A topic has one listener at a time. stop ends it.
+// Listen has f called for each message on a topic, also those that wait. The calls for a topic come one at a time, and
+// in the order of each sender. The goroutine that drives the node makes them, or the caller of Listen. f must not
+// block. body is valid during the call. A topic has one listener at a time, until stop.
 func (p *Peer) Listen(topic Topic, f func(from stepvan.Rank, body []byte)) (stop func(), err error) {
 	p.mu.Lock()
 	defer p.unlock()
@@ -141,7 +141,7 @@ func (p *Peer) Listen(topic Topic, f func(from stepvan.Rank, body []byte)) (stop
 		return nil, errs.Invalid("listen: topic %q: somebody listens to it already: stop that first", topic)
 	}
 	l.f = f
-	p.deliver(l)
+	l.deliver(p)
 	return func() {
 		p.mu.Lock()
 		defer p.unlock()

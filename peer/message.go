@@ -28,6 +28,12 @@ func (m *message) following() **message { return &m.next }
 
 type messageQueue = queue[message, *message]
 
+// outbox has the messages that are not in use. Peer.mu guards it.
+type outbox struct {
+	p    *Peer
+	free reuse.List[message]
+}
+
 // sender learns the end of a message. The call comes under Peer.mu.
 type sender interface {
 	// sent says that the peer has received the message, or why it never will.
@@ -36,7 +42,7 @@ type sender interface {
 
 // message takes a message for r.
 func (r *remote) message(o op, request uint64) *message {
-	m := r.peer.messages.Take()
+	m := r.peer.outbox.free.Take()
 	m.out.Channel, m.out.Op, m.out.Request, m.out.Generation = link.ChannelPeer, uint8(o), request, 0
 	m.to, m.out.Completer, m.out.User = r, (*completer)(r.peer), m
 	m.meta, m.list = m.meta[:0], m.list[:0]
@@ -68,7 +74,7 @@ func (r *remote) take(m *message) bool {
 	}
 	err := r.session.Send(&m.out)
 	if errors.Is(err, stepvan.ErrInvalid) { // it is larger than the van or the settings allow
-		r.peer.finish(m, err)
+		r.peer.outbox.finish(m, err)
 		return true
 	}
 	return err == nil
@@ -86,14 +92,14 @@ func (r *remote) flush() {
 }
 
 // release takes back a message that nobody uses any more.
-func (p *Peer) release(m *message) {
+func (x *outbox) release(m *message) {
 	if m.region != nil {
-		p.link.Memory().Put(m.region)
+		x.p.link.Memory().Put(m.region)
 		m.region = nil
 	}
 	m.list = reuse.Slice(m.list)
 	m.out.Payload, m.out.Meta, m.out.Spare, m.owner, m.record, m.offer, m.to = nil, nil, nil, nil, nil, nil, nil
-	p.messages.Put(m)
+	x.free.Put(m)
 }
 
 // completer is a Peer that learns from the link that messages have ended.
@@ -106,12 +112,12 @@ func (c *completer) Done(o *link.Outbound, err error) {
 	p.mu.Lock()
 	defer p.unlock()
 	r := m.to
-	p.finish(m, err)
+	p.outbox.finish(m, err)
 	r.flush()
 }
 
 // finish ends a message.
-func (p *Peer) finish(m *message, err error) {
+func (x *outbox) finish(m *message, err error) {
 	if owner := m.owner; owner != nil {
 		owner.sent(m, err)
 	}
@@ -119,14 +125,14 @@ func (p *Peer) finish(m *message, err error) {
 		if err != nil {
 			err = m.to.failure(m.record.Value.op, err)
 		}
-		p.results.Finish(m.record, err)
+		x.p.results.Finish(m.record, err)
 	}
-	p.release(m)
+	x.release(m)
 }
 
 // drop fails all messages of a queue. Under Peer.mu.
-func (p *Peer) drop(q *messageQueue, cause error) {
+func (x *outbox) drop(q *messageQueue, cause error) {
 	for !q.empty() {
-		p.finish(q.pop(), cause)
+		x.finish(q.pop(), cause)
 	}
 }

@@ -32,10 +32,8 @@ type Peer struct {
 	arrivals  reuse.List[arrival]
 	listeners map[Topic]*listener
 	plans     map[string]*Plan
-	attempts  uint64            // to make a plan
-	groups    map[string]*Group // the latest of each name
-	waits     map[*letterWait]struct{}
-	messages  reuse.List[message]
+	letters   letters
+	outbox    outbox
 	soon      *task // small copies that the goroutine which holds mu makes after it has unlocked
 	watcher   *files.Watcher
 }
@@ -113,8 +111,9 @@ type Service struct{ peer *Peer }
 func New(t *link.Transport, o Options) *Service {
 	o.setDefaults(t)
 	p := &Peer{link: t, opt: o, ids: map[wire.PeerID]*remote{}, memory: files.Memory{Files: o.Files, Registry: t.Registry}}
-	p.listeners, p.plans, p.groups = map[Topic]*listener{}, map[string]*Plan{}, map[string]*Group{}
-	p.waits = map[*letterWait]struct{}{}
+	p.listeners, p.plans = map[Topic]*listener{}, map[string]*Plan{}
+	p.outbox.p = p
+	p.letters = letters{p: p, waits: map[*letterWait]struct{}{}, groups: map[string]*Group{}}
 	p.movers.init(o.Movers, o.Recover)
 	p.results = handles.New(t.Engine(), progress.Answer, o.Handles, p.logUnseen)
 	t.Handle(link.ChannelPeer, sessionHandler{p: p})
@@ -133,7 +132,7 @@ func (s *Service) Join(rank stepvan.Rank, members []Member) error {
 	p.mu.Lock()
 	defer p.unlock()
 	if rank < 0 || int(rank) >= len(members) {
-		return errs.Invalid("join: rank %d: it is none of the %d peers", rank, len(members))
+		return errs.Invalid("join: rank: out of range (got %d, want 0 to %d): give the rank that the scheduler gave", rank, len(members)-1)
 	}
 	for i, m := range members {
 		if m.Rank != stepvan.Rank(i) || p.ids[m.ID] != nil {

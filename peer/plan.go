@@ -39,7 +39,7 @@ type Plan struct {
 	draft *draft           // until all have agreed. Under Peer.mu
 
 	// Under Peer.mu.
-	record  *handles.Record[result] // of the run that is going on; nil between two runs
+	record  *handles.Record[result] // of the run; nil between two runs
 	run     uint64                  // its version; 0 while it takes what is offered
 	last    uint64                  // the highest version that was begun
 	version uint64
@@ -57,8 +57,8 @@ type Plan struct {
 // number of elements, and their shapes a common division. If something does not fit, the error is a [*MismatchError]
 // at all peers, and nothing is left of the plan. Plan waits until all have agreed, one of them dies, or ctx ends.
 func (p *Peer) Plan(ctx context.Context, name string, sends, recvs []Move) (*Plan, error) {
-	d, err := p.draft(name, sends, recvs)
-	if err != nil {
+	d := &draft{plan: &Plan{p: p, name: name}}
+	if err := d.prepare(sends, recvs); err != nil {
 		return nil, err
 	}
 	pl, err := d.agree(ctx)
@@ -74,7 +74,7 @@ func (p *Peer) Plan(ctx context.Context, name string, sends, recvs []Move) (*Pla
 // elements of this peer's receives have come, and nobody reads those of its sends any more. Errors:
 //
 //   - [stepvan.ErrInvalid]: the version is lower than the last one, or 0 at a peer that sends;
-//   - [stepvan.ErrBusy]: a run is going on. Wait for its handle;
+//   - [stepvan.ErrBusy]: a run has not completed. Wait for its handle;
 //   - [stepvan.ErrPeerLost], [stepvan.ErrRemote], [stepvan.ErrClosed]: the plan is over, and can only be closed.
 //
 // Budget: 0 allocations.
@@ -121,7 +121,7 @@ func (pl *Plan) check(version uint64) error {
 	case pl.p.over != nil:
 		return errs.Ended("plan "+pl.name, pl.p.over)
 	case pl.record != nil:
-		return fmt.Errorf("plan %s: begin: a run is going on: wait for its handle: %w", pl.name, stepvan.ErrBusy)
+		return fmt.Errorf("plan %s: begin: the last run has not completed: wait for its handle: %w", pl.name, stepvan.ErrBusy)
 	case version == 0 && pl.sends:
 		return errs.Invalid("plan %s: begin: version: a peer that sends gives one (got 0, want 1 or more): count the runs", pl.name)
 	case version != 0 && version < pl.last:
@@ -133,7 +133,7 @@ func (pl *Plan) check(version uint64) error {
 // offer tells the receiver of e that the elements of a version hold still.
 func (e *edge) offer(version uint64) {
 	e.tell(opOpen, version)
-	if e.written.empty() && e.parcels.empty() {
+	if e.written.empty() && e.streamed.empty() {
 		e.begin() // the receiver does all
 	}
 }
@@ -158,7 +158,7 @@ func (pl *Plan) take(e *edge) {
 		return
 	}
 	e.offered = 0
-	if !e.written.empty() || !e.parcels.empty() {
+	if !e.written.empty() || !e.streamed.empty() {
 		e.tell(opReady, version)
 	}
 	e.begin()
@@ -180,7 +180,7 @@ func (t *edgeTable) ran(r *remote, m *link.Inbound) error {
 	}
 	pl, ok := e.owner.(*Plan)
 	if !ok {
-		return errs.Protocol("request", 56, "a run of %#x, which is no plan", m.Header.Request)
+		return errs.Protocol("request", 56, "a run of %#x, which is not a plan", m.Header.Request)
 	}
 	if op(m.Header.Op) == opReady {
 		if !e.out || e.state != edgeIdle || !e.pending {
@@ -309,7 +309,7 @@ type PlanStats struct {
 	Pairs    int   // of this peer and another, in one direction
 	Viewed   int64 // bytes that the receiver copies out of the sender's memory
 	Written  int64 // bytes that the sender copies to the receiver's memory
-	Parcels  int64 // bytes that travel in messages
+	Streamed int64 // bytes that travel in messages
 	Local    int64 // bytes that stay in this process
 	Received int64 // bytes that come from other peers
 	Sent     int64 // bytes that go to other peers
@@ -319,8 +319,8 @@ type PlanStats struct {
 func (pl *Plan) Stats() (s PlanStats) {
 	s.Moves, s.Pairs, s.Local = len(pl.views), len(pl.edges), pl.local.bytes
 	for _, e := range pl.edges {
-		n := e.viewed.bytes + e.written.bytes + e.parcels.bytes
-		s.Viewed, s.Written, s.Parcels = s.Viewed+e.viewed.bytes, s.Written+e.written.bytes, s.Parcels+e.parcels.bytes
+		n := e.viewed.bytes + e.written.bytes + e.streamed.bytes
+		s.Viewed, s.Written, s.Streamed = s.Viewed+e.viewed.bytes, s.Written+e.written.bytes, s.Streamed+e.streamed.bytes
 		if e.out {
 			s.Sent += n
 		} else {
@@ -330,8 +330,8 @@ func (pl *Plan) Stats() (s PlanStats) {
 	return s
 }
 
-// Close ends the plan at this peer, and at the others when they begin another run. A run that is going on fails. Close
-// waits until no peer uses the memory of the plan. When ctx ends before that, call it again.
+// Close ends the plan at this peer, and at the others when they begin another run. A run that has not completed fails.
+// Close waits until no peer uses the memory of the plan. When ctx ends before that, call it again.
 func (pl *Plan) Close(ctx context.Context) error {
 	p := pl.p
 	p.mu.Lock()

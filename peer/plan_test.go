@@ -122,7 +122,7 @@ func TestPlan(t *testing.T) {
 						require.Equal(t, 512*width*2, s.Sent)
 						require.Equal(t, 512*width*2, s.Received)
 						require.Equal(t, 512*width, s.Local)
-						require.Equal(t, s.Sent+s.Received, s.Viewed+s.Written+s.Parcels)
+						require.Equal(t, s.Sent+s.Received, s.Viewed+s.Written+s.Streamed)
 						if v.Shares && from == shared {
 							require.Equal(t, s.Sent+s.Received, s.Viewed)
 						}

@@ -16,7 +16,7 @@ import (
 type remote struct {
 	Member
 	peer    *Peer
-	session *link.Session // open; nil while there is none
+	session *link.Session // open; nil without one
 	grants  *files.Grants // of session
 	dialing bool
 	dead    error         // it died, left, or the cluster is over
@@ -67,7 +67,7 @@ func (r *remote) end(cause error) {
 
 // fail fails what is in flight with this peer.
 func (r *remote) fail(cause error) {
-	r.peer.drop(&r.backlog, cause)
+	r.peer.outbox.drop(&r.backlog, cause)
 	r.open.fail(cause)
 	r.stock.fail(cause)
 	r.letters.fail(r.failure("connection", cause))
@@ -76,10 +76,12 @@ func (r *remote) fail(cause error) {
 // Connect opens the sessions with peers that have none, and waits for them. Without it, the first operation that names
 // a peer opens the session. The error names the first peer that could not be reached.
 func (p *Peer) Connect(ctx context.Context, ranks ...stepvan.Rank) error {
-	for _, rank := range ranks { // all are dialled at once
+	remotes := make([]*remote, len(ranks))
+	for i, rank := range ranks { // all are dialled at once
 		p.mu.Lock()
 		r, err := p.find("connect", rank)
 		if err == nil {
+			remotes[i] = r
 			r.connect()
 		}
 		p.unlock()
@@ -87,8 +89,8 @@ func (p *Peer) Connect(ctx context.Context, ranks ...stepvan.Rank) error {
 			return err
 		}
 	}
-	for _, rank := range ranks {
-		if err := p.await(ctx, rank); err != nil {
+	for _, r := range remotes {
+		if err := r.await(ctx); err != nil {
 			return err
 		}
 	}
@@ -96,10 +98,11 @@ func (p *Peer) Connect(ctx context.Context, ranks ...stepvan.Rank) error {
 }
 
 // await waits for the session with a peer.
-func (p *Peer) await(ctx context.Context, rank stepvan.Rank) error {
+func (r *remote) await(ctx context.Context) error {
+	p := r.peer
 	for {
 		p.mu.Lock()
-		r, err := p.find("connect", rank)
+		_, err := p.find("connect", r.Rank)
 		if err != nil || r.self() || r.session != nil {
 			p.unlock()
 			return err
@@ -158,7 +161,7 @@ func (r *remote) dial() {
 	}
 }
 
-// dialed ends the attempt to open a session. err says why there is none.
+// dialed ends the attempt to open a session. err says why that failed.
 func (r *remote) dialed(err error) {
 	r.dialing = false
 	if err != nil && r.session == nil {

@@ -26,7 +26,7 @@ func (h sessionHandler) Opened(s *link.Session) error {
 	case r == nil && s.Dialled() != "":
 		return nil // the scheduler
 	case r == nil:
-		return errs.Invalid("%s is no peer of this cluster, or this one has not joined yet", s.Peer().Name)
+		return errs.Invalid("%s is not a peer of this cluster, or this one has not joined yet", s.Peer().Name)
 	case r.dead != nil:
 		return r.failure("connect", r.dead)
 	case r.session != nil:
@@ -64,7 +64,7 @@ func (h sessionHandler) Detached(s *link.Session) {
 
 // Receive implements link.Handler.
 func (h sessionHandler) Receive(m *link.Inbound) (kept bool) {
-	if err := h.p.receive(m); err != nil {
+	if err := h.receive(m); err != nil {
 		h.breakOff(m.Session, err)
 	}
 	return false
@@ -77,7 +77,8 @@ func (h sessionHandler) breakOff(s *link.Session, err error) {
 }
 
 // receive handles a small message.
-func (p *Peer) receive(m *link.Inbound) error {
+func (h sessionHandler) receive(m *link.Inbound) error {
+	p := h.p
 	p.mu.Lock()
 	defer p.unlock()
 	r := p.ids[m.Session.Peer().ID]
@@ -89,30 +90,30 @@ func (p *Peer) receive(m *link.Inbound) error {
 	}
 	switch op(m.Header.Op) {
 	case opTell:
-		return r.stock.told(m)
+		return r.stock.small(m)
 	case opMail:
 		return r.mail.came(m)
 	case opLetter:
 		return r.letters.letter(m)
 	}
-	return p.receiveNote(r, m)
+	return h.receiveNote(r, m)
 }
 
 // receiveNote handles a message without payload.
-func (p *Peer) receiveNote(r *remote, m *link.Inbound) error {
+func (h sessionHandler) receiveNote(r *remote, m *link.Inbound) error {
 	switch op(m.Header.Op) {
 	case opTaken:
 		return r.stock.wereTaken(m)
 	case opOffer:
 		return r.stock.offered(m)
 	case opAccept:
-		return p.edges.accepted(r, m)
+		return h.p.edges.accepted(r, m)
 	case opRefuse:
-		return p.edges.refused(r, m)
+		return h.p.edges.refused(r, m)
 	case opWritten, opDone, opFail, opQuiet:
-		return p.edges.noted(r, m)
+		return h.p.edges.noted(r, m)
 	case opOpen, opReady:
-		return p.edges.ran(r, m)
+		return h.p.edges.ran(r, m)
 	}
 	return errs.Protocol("op", 7, "unknown message %d between peers", m.Header.Op)
 }
@@ -126,23 +127,23 @@ func (bulkHandler) Opened(*link.Session) error { return nil }
 // Lost implements link.Handler.
 func (bulkHandler) Lost(*link.Session, error) {}
 
-// Place implements link.Handler: a parcel goes straight to where it belongs, if that takes few pieces of memory.
+// Place implements link.Handler: a chunk goes straight to where it belongs, if that takes few pieces of memory.
 func (h bulkHandler) Place(m *link.Inbound, dst [][]byte) ([][]byte, error) {
-	if op(m.Header.Op) != opParcel {
+	if op(m.Header.Op) != opChunk {
 		return dst, nil
 	}
 	p := h.p
 	p.mu.Lock()
 	defer p.unlock()
-	return p.edges.placeParcel(p, m, dst)
+	return p.edges.placeChunk(p, m, dst)
 }
 
 // Receive implements link.Handler.
 func (h bulkHandler) Receive(m *link.Inbound) (kept bool) {
-	if op(m.Header.Op) != opParcel {
+	if op(m.Header.Op) != opChunk {
 		return sessionHandler{p: h.p}.Receive(m)
 	}
-	if err := h.p.receiveParcel(m); err != nil {
+	if err := h.receiveChunk(m); err != nil {
 		sessionHandler{p: h.p}.breakOff(m.Session, err)
 	}
 	return false

@@ -27,7 +27,7 @@ type stock struct {
 // arrival is a message that waits for its receive.
 type arrival struct {
 	next   *arrival
-	told   bool      // it has the elements; else it is an offer
+	whole  bool      // it has the elements; else it is an offer
 	bytes  []byte    // the elements
 	theirs uint64    // number of the offer at its sender
 	form   form      // what comes
@@ -77,16 +77,16 @@ func (s *stock) receive(t *transfer) {
 		s.came[t.tag] = q
 	}
 	s.match(t, a)
-	if a.told {
+	if a.whole {
 		s.waiting--
 	}
-	s.remote.peer.putArrival(a)
+	s.putArrival(a)
 }
 
 // putArrival takes back an arrival that is over. It keeps its memory.
-func (p *Peer) putArrival(a *arrival) {
+func (s *stock) putArrival(a *arrival) {
 	*a = arrival{bytes: a.bytes[:0]}
-	p.arrivals.Put(a)
+	s.remote.peer.arrivals.Put(a)
 }
 
 // unpost takes back a receive that waits.
@@ -120,15 +120,15 @@ func (s *stock) takePosted(tag Tag) *transfer {
 // keep has a copy of a message wait for its receive.
 func (s *stock) keep(tag Tag, a *arrival) {
 	w := s.remote.peer.arrivals.Take()
-	w.told, w.theirs, w.form, w.local = a.told, a.theirs, a.form, a.local
+	w.whole, w.theirs, w.form, w.local = a.whole, a.theirs, a.form, a.local
 	w.bytes = append(w.bytes, a.bytes...)
 	q := s.came[tag]
 	q.push(w)
 	s.came[tag] = q
 }
 
-// told handles a transfer that comes with its elements.
-func (s *stock) told(m *link.Inbound) error {
+// small handles a transfer that comes with its elements.
+func (s *stock) small(m *link.Inbound) error {
 	d := decode(m.Meta)
 	tag, dtype := Tag(d.u64()), tensor.DType(d.u8())
 	if err := d.end(); err != nil {
@@ -137,7 +137,7 @@ func (s *stock) told(m *link.Inbound) error {
 	if n := m.Header.Total; !dtype.Valid() || n > tellBytes || n%uint64(dtype.Size()) != 0 {
 		return errs.Protocol("total", 88, "a small transfer has %d bytes of type %d", n, dtype)
 	}
-	a := arrival{told: true, bytes: m.Payload}
+	a := arrival{whole: true, bytes: m.Payload}
 	a.form = form{dtype: dtype, rank: 1}
 	a.form.dims[0], a.form.strides[0] = int64(m.Header.Total)/int64(dtype.Size()), 1
 	if t := s.takePosted(tag); t != nil {
@@ -197,8 +197,8 @@ func (s *stock) matchLocal(t *transfer) {
 // match begins the transfer of a to the receive t.
 func (s *stock) match(t *transfer, a *arrival) {
 	mine := formOf(&t.view)
-	if a.told {
-		s.land(t, a, &mine)
+	if a.whole {
+		s.receiveWhole(t, a, &mine)
 		return
 	}
 	w, err := s.route(t, a, &mine)
@@ -243,7 +243,7 @@ func (s *stock) accept(t *transfer, w *strided.Walk, mine *form) {
 	m.meta = binary.LittleEndian.AppendUint64(m.meta, uint64(e.id))
 	m.meta = mine.append(m.meta)
 	if mine.place.IsZero() {
-		e.parcels.add(w, address(&t.view), nil)
+		e.streamed.add(w, address(&t.view), nil)
 	} else {
 		e.written.add(w, address(&t.view), nil)
 	}
@@ -251,8 +251,8 @@ func (s *stock) accept(t *transfer, w *strided.Walk, mine *form) {
 	r.send(m)
 }
 
-// land ends a transfer that came with its elements.
-func (s *stock) land(t *transfer, a *arrival, mine *form) {
+// receiveWhole ends a transfer that came with its elements.
+func (s *stock) receiveWhole(t *transfer, a *arrival, mine *form) {
 	if s.matched++; s.matched == reportTold {
 		m := s.remote.message(opTaken, 0)
 		m.out.Generation = uint32(s.matched)
@@ -298,7 +298,7 @@ func (s *stock) fail(cause error) {
 	}
 	for tag, q := range s.came {
 		for delete(s.came, tag); !q.empty(); {
-			p.putArrival(q.pop())
+			s.putArrival(q.pop())
 		}
 	}
 	s.toldCount, s.waiting, s.matched = 0, 0, 0
@@ -322,7 +322,7 @@ func (t *edgeTable) accepted(r *remote, m *link.Inbound) error {
 	}
 	e.theirs = id
 	if theirs.place.IsZero() {
-		e.parcels.add(&w, address(&x.view), nil)
+		e.streamed.add(&w, address(&x.view), nil)
 	} else {
 		to := e.see(&theirs, link.RightWrite)
 		if to == nil {
@@ -359,7 +359,7 @@ func (t *edgeTable) offer(r *remote, m *link.Inbound) (*edge, *transfer, error) 
 	}
 	x, ok := e.owner.(*transfer)
 	if !ok || !e.out || e.theirs != 0 || e.state != edgeRunning {
-		return nil, nil, errs.Protocol("request", 56, "a peer answers %#x, which is no offer", m.Header.Request)
+		return nil, nil, errs.Protocol("request", 56, "a peer answers %#x, which is not an offer", m.Header.Request)
 	}
 	return e, x, nil
 }

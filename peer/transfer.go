@@ -41,7 +41,7 @@ func (t *transfer) following() **transfer { return &t.next }
 // Send never blocks. v is borrowed until the handle completes: its elements have been sent, or copied. A
 // transfer of at most 16 KiB completes without its Recv, so an error at the receiver's side does not fail it. Errors:
 //
-//   - [stepvan.ErrInvalid]: v is no view of host memory, or there is no such peer;
+//   - [stepvan.ErrInvalid]: v is not in memory of the host, or there is no such peer;
 //   - [stepvan.ErrWouldBlock]: too much is outstanding with this peer. Wait for a handle first;
 //   - [stepvan.ErrPeerLost]: the peer died or left;
 //   - [stepvan.ErrClosed]: this node was stopped.
@@ -151,7 +151,7 @@ func (r *remote) sendTold(m *message, connected bool) {
 func packView(to []byte, v *tensor.Strided) {
 	f := formOf(v)
 	w := f.contiguousWalk()
-	g := w.Gather()
+	g := w.Gather(int64(v.DType().Size()))
 	g.Copy(pointer(to), address(v))
 }
 
@@ -159,7 +159,7 @@ func packView(to []byte, v *tensor.Strided) {
 func unpackView(v *tensor.Strided, from []byte) {
 	f := formOf(v)
 	w := f.contiguousWalk()
-	s := w.Scatter()
+	s := w.Scatter(int64(v.DType().Size()))
 	s.Copy(address(v), pointer(from))
 }
 
@@ -211,7 +211,7 @@ func (t *transfer) sent(m *message, err error) {
 // Recv takes the elements of a [Peer.Send] of the peer that names this one and the same tag, and puts them into v. It
 // never blocks. v is borrowed until the handle completes. After a failure the other peer may still write to v for a
 // while, and the memory cannot be closed until then. If the two sides do not fit, the error is a [*MismatchError] at
-// both. The other errors are those of Send.
+// both. The other errors are as for Send.
 func (p *Peer) Recv(v tensor.Strided, from stepvan.Rank, tag Tag) (Handle, error) {
 	if tag > MaxTag {
 		return Handle{}, errs.Invalid("recv: tag %#x: it is too large (want at most %#x): give a smaller one", uint64(tag), uint64(MaxTag))
@@ -246,7 +246,7 @@ func (p *Peer) recv(v tensor.Strided, from stepvan.Rank, tag Tag) (Handle, error
 }
 
 // Cancel ends a [Peer.Recv] that nothing has matched. Its handle fails with [stepvan.ErrClosed]. It reports whether
-// that was so: other operations go on.
+// that was so. It changes nothing for other operations.
 func (p *Peer) Cancel(h Handle) bool {
 	p.mu.Lock()
 	defer p.unlock()

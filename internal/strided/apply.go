@@ -19,9 +19,9 @@ const tileBytes = 8 << 10
 var tiles = sync.Pool{New: func() any { return new(tile) }}
 
 // Apply has step work on all elements, with n of them at a time that follow one another on both sides. It may convert
-// them, for example. With reads it also sees what the destination had there. The elements of a call are those of the
-// views themselves, or copies of them, which Apply then copies to the destination. The rules of Copy hold. An element
-// has at most 16 bytes. Budget: 0 allocations.
+// them, for example. With reads it also sees what the destination had there. A call gets the elements of the views
+// themselves, or copies of them, which Apply then copies to the destination. The rules of Copy hold. An element has at
+// most 16 bytes. Budget: 0 allocations.
 func (w *Walk) Apply(to, from unsafe.Pointer, reads bool, step func(to, from unsafe.Pointer, n int)) {
 	if w.run >= leastRun || w.rank == 0 {
 		w.each(to, from, func(to, from unsafe.Pointer, rows, elements Dim) {

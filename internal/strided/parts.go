@@ -2,23 +2,27 @@ package strided
 
 import "unsafe"
 
-// The order of a walk is that of its loops, the innermost one first. So a walk has a stream of bytes: its runs, one
-// after the other. What lies elsewhere in that order can be copied to a view or out of it, a part at a time.
+// The order of a walk follows from its loops, the innermost one first. So a walk is a stream of elements: its runs, one
+// after the other. A stream can be made of a view and turned into a view, a part at a time.
 
 // Loops returns the loops around a run, outermost first. The caller must not write to the slice.
 func (w *Walk) Loops() []Dim { return w.dims[:w.rank] }
 
-// Restore makes a walk again of its [Walk.Run] and [Walk.Loops].
-func Restore(run int64, loops []Dim) (w Walk) {
-	w.run = run
+// Elements returns the size of an element in the destination and in the source, and how many are in a run.
+func (w *Walk) Elements() (to, from, run int64) { return w.to, w.from, w.run }
+
+// Restore makes a walk again of what [Walk.Elements] and [Walk.Loops] have returned.
+func Restore(to, from, run int64, loops []Dim) (w Walk) {
+	w.to, w.from, w.run = to, from, run
 	w.rank = copy(w.dims[:], loops)
 	return w
 }
 
-// Gather is the walk that copies the source to contiguous memory, in the order of w.
-func (w *Walk) Gather() Walk {
+// Gather is the walk from the source to a stream, in the order of w. The stream has elements of so many bytes.
+func (w *Walk) Gather(size int64) Walk {
 	g := *w
-	step := w.run
+	g.to = size
+	step := w.run * size
 	for i := w.rank - 1; i >= 0; i-- {
 		g.dims[i].To = step
 		step *= g.dims[i].Extent
@@ -27,10 +31,11 @@ func (w *Walk) Gather() Walk {
 	return g
 }
 
-// Scatter is the walk that copies contiguous memory, which has the order of w, to the destination.
-func (w *Walk) Scatter() Walk {
+// Scatter is the walk to the destination from a stream, which has the order of w and elements of so many bytes.
+func (w *Walk) Scatter(size int64) Walk {
 	s := *w
-	step := w.run
+	s.from = size
+	step := w.run * size
 	for i := w.rank - 1; i >= 0; i-- {
 		s.dims[i].From = step
 		step *= s.dims[i].Extent
@@ -42,24 +47,24 @@ func (w *Walk) Scatter() Walk {
 // AppendSources appends the memory that w copies from, in its order. from is the first element of the view. Memory
 // that touches is one slice.
 func (w *Walk) AppendSources(list [][]byte, from unsafe.Pointer) [][]byte {
-	g := w.Gather()
-	return g.appendRuns(list, from, func(d *Dim) int64 { return d.From })
+	g := w.Gather(w.from)
+	return g.appendRuns(list, from, g.run*g.from, func(d *Dim) int64 { return d.From })
 }
 
 // AppendDestinations appends the memory that w copies to, in its order. to is the first element of the view. Memory
 // that touches is one slice.
 func (w *Walk) AppendDestinations(list [][]byte, to unsafe.Pointer) [][]byte {
-	s := w.Scatter()
-	return s.appendRuns(list, to, func(d *Dim) int64 { return d.To })
+	s := w.Scatter(w.to)
+	return s.appendRuns(list, to, s.run*s.to, func(d *Dim) int64 { return d.To })
 }
 
-func (w *Walk) appendRuns(list [][]byte, base unsafe.Pointer, stride func(*Dim) int64) [][]byte {
-	if w.run == 0 {
+func (w *Walk) appendRuns(list [][]byte, base unsafe.Pointer, run int64, stride func(*Dim) int64) [][]byte {
+	if run == 0 {
 		return list
 	}
 	var at [MaxRank]int64
 	for offset := int64(0); ; {
-		list = append(list, unsafe.Slice((*byte)(unsafe.Add(base, offset)), w.run))
+		list = append(list, unsafe.Slice((*byte)(unsafe.Add(base, offset)), run))
 		i := w.rank - 1
 		for ; i >= 0; i-- {
 			d := &w.dims[i]
@@ -81,20 +86,20 @@ func (w *Walk) appendRuns(list [][]byte, base unsafe.Pointer, stride func(*Dim) 
 type Part struct {
 	Walk
 	To, From int64 // from the first element of each view, in bytes
-	At       int64 // how many bytes the whole walk copies before
+	At       int64 // how many elements come before it
 }
 
 // Parts are a walk cut in parts, in the order of the walk. The zero value has none.
 type Parts struct {
 	walk  Walk
 	loop  int   // the loop that is cut; Walk.rank means the run
-	inner int64 // bytes of a step of that loop
+	inner int64 // elements in a step of that loop
 	steps int64 // of that loop in a part
 	each  int64 // parts of that loop
 	n     int
 }
 
-// Cut cuts the walk in parts of at most limit bytes. limit is a multiple of the size of a line of the cache.
+// Cut cuts the walk in parts of at most limit elements.
 func (w *Walk) Cut(limit int64) Parts {
 	p := Parts{walk: *w, loop: w.rank, inner: 1, steps: limit, each: (w.run + limit - 1) / limit}
 	if w.run == 0 {
@@ -147,8 +152,8 @@ func (p *Parts) At(i int) (part Part) {
 		turn /= d.Extent
 	}
 	if p.loop == p.walk.rank {
-		part.To, part.From = part.To+first, part.From+first
-		part.Walk = Walk{run: n}
+		part.To, part.From = part.To+first*p.walk.to, part.From+first*p.walk.from
+		part.Walk = Walk{run: n, to: p.walk.to, from: p.walk.from}
 		return part
 	}
 	d := p.walk.dims[p.loop]

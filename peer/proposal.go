@@ -1,0 +1,275 @@
+package peer
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/text"
+)
+
+// letter is the beginning of a letter about a plan.
+type letter struct {
+	kind    uint8
+	from    uint64 // attempt of its sender
+	to      uint64 // attempt that it answers; 0 for a proposal
+	decoder        // of the rest
+}
+
+func readLetter(body []byte) (l letter) {
+	l.decoder = decode(body)
+	l.kind, l.from, l.to = l.u8(), l.u64(), l.u64()
+	return l
+}
+
+// begin starts a letter to the other peer of x: its kind, the attempt of this peer, and that of the other one.
+func (d *draft) begin(kind byte, x *pair) []byte {
+	b := binary.LittleEndian.AppendUint64([]byte{kind}, d.attempt)
+	return binary.LittleEndian.AppendUint64(b, x.attempt)
+}
+
+// key is the key of the letters about the plan.
+func (d *draft) key() string { return planKey + d.plan.name }
+
+// planKey is the beginning of the keys of letters about plans.
+const planKey = "p:"
+
+// propose sends each peer the forms of the moves with it.
+func (d *draft) propose() error {
+	p := d.plan.p
+	for _, x := range d.pairs {
+		if d.isSelf(x) {
+			continue
+		}
+		p.mu.Lock()
+		r := p.remotes[x.rank]
+		var err error
+		if r.session == nil {
+			err = r.failure(d.op(), cmp.Or(r.dead, stepvan.ErrPeerLost))
+		} else {
+			r.describe(x)
+			r.letters.post(d.key(), x.appendProposal(d.begin(letterProposal, x)))
+			x.proposed = true
+		}
+		p.unlock()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// describe makes the forms of the moves with r.
+func (r *remote) describe(x *pair) {
+	for i, moves := range [][]Move{x.sends, x.recvs} {
+		rights := link.RightRead
+		if i == 1 {
+			rights = link.RightWrite
+		}
+		x.forms[i] = make([]form, len(moves))
+		for k := range moves {
+			x.forms[i][k] = formOf(&moves[k].View)
+			x.forms[i][k].place = r.reach(&moves[k].View, rights)
+		}
+	}
+}
+
+// appendProposal encodes the moves.
+func (x *pair) appendProposal(b []byte) []byte {
+	for i, moves := range [][]Move{x.sends, x.recvs} {
+		b = binary.AppendUvarint(b, uint64(len(moves)))
+		for k := range moves {
+			b = binary.LittleEndian.AppendUint64(b, moves[k].ID)
+			b = x.forms[i][k].append(b)
+		}
+	}
+	return b
+}
+
+// readProposals waits for the proposals of all other peers, before any are compared. So everybody can be told what does
+// not fit.
+//
+// When a peer rejects the plan, the proposals of the others are still read, so that they can be told as well. A peer
+// that has not proposed within graceTime is told nothing.
+func (d *draft) readProposals(ctx context.Context) (err error) {
+	for _, x := range d.pairs {
+		if failed := d.readProposal(ctx, x); failed != nil && err == nil {
+			err = failed
+			if !errors.Is(err, stepvan.ErrRemote) {
+				break
+			}
+			d.ignoreRejection()
+			short, cancel := context.WithTimeout(ctx, graceTime)
+			defer cancel()
+			ctx = short
+			if x.attempt == 0 {
+				_ = d.readProposal(ctx, x)
+			}
+		}
+	}
+	if err != nil {
+		err = d.explain(err)
+	}
+	return err
+}
+
+// graceTime is how long a peer whose plan was rejected waits for the proposals of the others.
+const graceTime = time.Second
+
+// ignoreRejection lets this peer wait for others although the plan was rejected.
+func (d *draft) ignoreRejection() {
+	p := d.plan.p
+	p.mu.Lock()
+	defer p.unlock()
+	d.failed = nil
+}
+
+// explain returns what does not fit between this peer and another one, if that is why the other rejects the plan. It
+// returns other errors as they are.
+func (d *draft) explain(err error) error {
+	if !errors.Is(err, stepvan.ErrRemote) {
+		return err
+	}
+	for _, x := range d.pairs {
+		if x.attempt == 0 {
+			d.takeProposal(x)
+		}
+		if x.attempt == 0 {
+			continue
+		}
+		if why := cmp.Or(x.compare(x.sends, x.theirs[1], "receives"), x.compare(x.recvs, x.theirs[0], "sends")); why != nil {
+			return why
+		}
+	}
+	return err
+}
+
+// takeProposal reads the proposal of the other peer if it is there.
+func (d *draft) takeProposal(x *pair) {
+	p := d.plan.p
+	p.mu.Lock()
+	defer p.unlock()
+	b := &p.remotes[x.rank].letters
+	if b.nextProposal(d.key()) == 0 {
+		return
+	}
+	for body, ok := b.take(d.key()); ok; body, ok = b.take(d.key()) {
+		if l := readLetter(body); l.kind == letterProposal {
+			x.attempt, b.attempt[d.key()] = l.from, l.from
+			x.theirs = [2][]proposed{l.moves(), l.moves()}
+			return
+		}
+	}
+}
+
+// readProposal waits for what the other peer brings to the plan.
+func (d *draft) readProposal(ctx context.Context, x *pair) error {
+	if d.isSelf(x) {
+		return nil
+	}
+	l, err := d.read(ctx, x, func(l *letter) bool { return l.kind == letterProposal })
+	if err != nil {
+		return err
+	}
+	d.accept(x, l.from)
+	x.theirs = [2][]proposed{l.moves(), l.moves()}
+	return l.end()
+}
+
+// accept notes which attempt of the other peer this plan is made in.
+func (d *draft) accept(x *pair, attempt uint64) {
+	p := d.plan.p
+	p.mu.Lock()
+	defer p.unlock()
+	x.attempt = attempt
+	p.remotes[x.rank].letters.attempt[d.key()] = attempt
+}
+
+// read waits for a letter of the other peer. It passes over those of attempts that are over.
+func (d *draft) read(ctx context.Context, x *pair, want func(*letter) bool) (l letter, err error) {
+	for {
+		body, err := d.plan.p.letters.read(ctx, d, d.op(), x.rank, d.key())
+		if err != nil {
+			return letter{}, err
+		}
+		if l = readLetter(body); l.err != nil || want(&l) {
+			return l, l.err
+		}
+	}
+}
+
+// hear takes the rejection of another peer, and reports whether body is one. Under Peer.mu.
+func (d *draft) noteRejection(r *remote, body []byte) bool {
+	l := readLetter(body)
+	if l.kind != letterRejected {
+		return false
+	}
+	if d.concerns(r, &l) && d.failed == nil {
+		d.failed = r.failure(d.op(), fmt.Errorf("%w: %s", stepvan.ErrRemote, text.Line(l.text(maxText), maxText)))
+		d.plan.p.letters.wakeAll(d, d.failed)
+	}
+	return true
+}
+
+// concerns reports whether a rejection is about this attempt. A peer that has not read the proposal of this one gives
+// up an attempt of its own, and may try again.
+func (d *draft) concerns(r *remote, l *letter) bool {
+	if l.to != 0 {
+		return l.to == d.attempt
+	}
+	i := slices.IndexFunc(d.pairs, func(x *pair) bool { return x.rank == r.Rank })
+	if i < 0 || r.letters.dropProposal(d.key(), l.from) {
+		return false
+	}
+	return l.from > r.letters.attempt[d.key()] || l.from == d.pairs[i].attempt
+}
+
+// dropWithdrawn drops the letters of attempts that the peer has given up.
+func (b *letterbox) dropWithdrawn(key string) {
+	var withdrawn uint64
+	for _, body := range b.came[key] {
+		if l := readLetter(body); l.kind == letterRejected {
+			withdrawn = max(withdrawn, l.from)
+		}
+	}
+	b.filter(key, func(l *letter) bool { return l.from > withdrawn })
+}
+
+// dropProposal drops the proposal of an attempt that the peer has given up, if it waits.
+func (b *letterbox) dropProposal(key string, attempt uint64) bool {
+	return b.filter(key, func(l *letter) bool { return l.from != attempt })
+}
+
+// filter keeps the letters about a plan for which keep returns true, and reports whether there were others.
+func (b *letterbox) filter(key string, keep func(*letter) bool) (dropped bool) {
+	list := slices.Clone(b.came[key])
+	for range list {
+		b.take(key)
+	}
+	for _, body := range list {
+		if l := readLetter(body); keep(&l) {
+			b.came[key] = append(b.came[key], body)
+			b.count++
+			b.bytes += len(body)
+		} else {
+			dropped = true
+		}
+	}
+	return dropped
+}
+
+// nextProposal is the attempt of the first proposal that has not been read, or 0.
+func (b *letterbox) nextProposal(key string) uint64 {
+	for _, body := range b.came[key] {
+		if l := readLetter(body); l.kind == letterProposal {
+			return l.from
+		}
+	}
+	return 0
+}

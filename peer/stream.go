@@ -1,0 +1,186 @@
+package peer
+
+import (
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/link"
+)
+
+// pack has chunks sent, unless a goroutine does so, or too many are on their way. Under Peer.mu.
+func (e *edge) pack() {
+	left := len(e.streamed.chunks) - e.next
+	if e.packer || left == 0 || e.inflight == chunksInFlight || e.state != edgeRunning {
+		return
+	}
+	e.packer = true
+	e.busy++
+	e.remote.peer.run(&e.packing, 1, e.streamed.bytes)
+}
+
+// sendChunks sends chunks while there is room for them. A mover calls it.
+func (e *edge) sendChunks(int) {
+	for {
+		m, i := e.takeChunk()
+		if m == nil {
+			return
+		}
+		e.fillChunk(m, i)
+		e.sendChunk(m)
+	}
+}
+
+// takeChunk makes a message for the next chunk. It returns nil when nothing can be sent.
+func (e *edge) takeChunk() (*message, int) {
+	p := e.remote.peer
+	p.mu.Lock()
+	defer p.unlock()
+	if e.state != edgeRunning || e.next == len(e.streamed.chunks) || e.inflight == chunksInFlight {
+		return nil, 0
+	}
+	i := e.next
+	e.next++
+	e.inflight++
+	e.busy++
+	m := e.remote.message(opChunk, e.theirs)
+	m.out.Channel, m.out.Generation, m.owner = link.ChannelPeerBulk, uint32(i), (*chunkSender)(e)
+	return m, i
+}
+
+// fillChunk gives m the bytes of chunk i. A socket takes long runs from where they lie. All else is packed, and a van
+// with shared memory passes on packed bytes without a copy of its own.
+func (e *edge) fillChunk(m *message, i int) {
+	if !e.link.Caps().OneSided {
+		if m.list = e.streamed.appendSources(i, m.list); len(m.list) > 0 {
+			return
+		}
+	}
+	n := int(e.streamed.size(i))
+	b := m.packed(e.remote.peer, n)
+	e.streamed.pack(i, b)
+	m.list = append(m.list, b)
+}
+
+// packed returns n bytes for the payload of m.
+func (m *message) packed(p *Peer, n int) []byte {
+	if region, err := p.link.Memory().Get(n); err == nil {
+		m.region = region
+		return region.Bytes()[:n]
+	}
+	if cap(m.small) < n { // the pool is full: the bytes travel by way of the van's own memory
+		m.small = make([]byte, n)
+	}
+	return m.small[:n]
+}
+
+func (e *edge) sendChunk(m *message) {
+	p := e.remote.peer
+	p.mu.Lock()
+	defer p.unlock()
+	if e.lost {
+		p.outbox.finish(m, errClosed)
+		return
+	}
+	e.remote.send(m)
+}
+
+// packed ends packing. A mover calls it.
+func (e *edge) packed() {
+	p := e.remote.peer
+	p.mu.Lock()
+	defer p.unlock()
+	e.packer = false
+	e.busy--
+	e.pack() // there may be room meanwhile
+	e.checkQuiet()
+}
+
+// chunkSender is an edge that learns the end of its chunks.
+type chunkSender edge
+
+func (o *chunkSender) sent(_ *message, err error) {
+	e := (*edge)(o)
+	e.inflight--
+	e.busy--
+	switch {
+	case e.state != edgeRunning:
+		e.checkQuiet()
+	case err != nil:
+		e.fail(e.remote.failure("transfer", err))
+	case e.next == len(e.streamed.chunks) && e.inflight == 0:
+		e.step(stepStream)
+	default:
+		e.pack()
+	}
+}
+
+// expect checks that m is the chunk that comes next, and counts it. It returns nil for a chunk of an edge that has
+// ended, or has failed.
+func (t *edgeTable) expect(r *remote, m *link.Inbound) (*edge, error) {
+	e, err := t.find(r, m)
+	if err != nil || e == nil || e.state >= edgeFailed {
+		return nil, err
+	}
+	i := int(m.Header.Generation)
+	if e.out || e.state != edgeRunning || i != e.next || i >= len(e.streamed.chunks) {
+		return nil, errs.Protocol("generation", 64, "chunk %d of a peer does not come next (want %d of %d)", i, e.next, len(e.streamed.chunks))
+	}
+	if n := e.streamed.size(i); m.Header.Total != uint64(n) {
+		return nil, errs.Protocol("total", 88, "chunk %d of a peer has %d bytes, want %d", i, m.Header.Total, n)
+	}
+	e.next++
+	e.busy++
+	m.User = e
+	return e, nil
+}
+
+// placeChunk says where a chunk goes. Under Peer.mu.
+func (t *edgeTable) placeChunk(p *Peer, m *link.Inbound, dst [][]byte) ([][]byte, error) {
+	r := p.ids[m.Session.Peer().ID]
+	if r == nil || r.session != m.Session {
+		return dst, nil
+	}
+	e, err := t.expect(r, m)
+	if e == nil {
+		return dst, err
+	}
+	return e.streamed.appendDestinations(int(m.Header.Generation), dst), nil
+}
+
+// receiveChunk takes a chunk that is whole.
+func (h bulkHandler) receiveChunk(m *link.Inbound) error {
+	p := h.p
+	e, err := h.expectChunk(m)
+	if e == nil {
+		return err
+	}
+	if len(m.Payload) > 0 {
+		e.streamed.unpack(int(m.Header.Generation), m.Payload)
+	}
+	p.mu.Lock()
+	defer p.unlock()
+	e.unplaced()
+	if e.landed++; e.landed == len(e.streamed.chunks) {
+		e.step(stepStream)
+	}
+	return nil
+}
+
+// expectChunk returns the edge of a chunk.
+func (h bulkHandler) expectChunk(m *link.Inbound) (*edge, error) {
+	if e, ok := m.User.(*edge); ok || m.Refused != nil {
+		return e, m.Refused
+	}
+	p := h.p
+	p.mu.Lock()
+	defer p.unlock()
+	r := p.ids[m.Session.Peer().ID]
+	if r == nil || r.session != m.Session {
+		return nil, nil
+	}
+	return p.edges.expect(r, m)
+}
+
+// unplaced says that the link does not write to the memory of a chunk any more. Under Peer.mu.
+func (e *edge) unplaced() {
+	e.busy--
+	e.checkQuiet()
+}
