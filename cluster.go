@@ -7,10 +7,11 @@ type Rank int
 type Role string
 
 // These are the roles of DMLC_ROLE. A joint process is two instances, a worker and a server. No instance has the role
-// joint.
+// joint. A peer talks to the other peers of its cluster, and to no worker or server.
 const (
 	RoleWorker    Role = "worker"
 	RoleServer    Role = "server"
+	RolePeer      Role = "peer"
 	RoleScheduler Role = "scheduler"
 	RoleJoint     Role = "joint"
 )

@@ -24,7 +24,7 @@ func (c *cluster) members(g Group) []*node {
 }
 
 func TestBarrierOfEveryGroup(t *testing.T) {
-	inCluster(t, SchedulerOptions{Workers: 4, Servers: 2, Options: Options{GroupSize: 2}}, func(t *testing.T, c *cluster) {
+	inCluster(t, SchedulerOptions{Workers: 4, Servers: 2, Peers: 2, Options: Options{GroupSize: 2}}, func(t *testing.T, c *cluster) {
 		c.started()
 		for g := Group(1); g <= groupAll; g++ {
 			if g&GroupNodes == 0 {
@@ -60,24 +60,30 @@ func (c *cluster) schedulerBarrier(ctx context.Context, g Group) chan error {
 }
 
 func TestBarrierPerNodeCountsOneInstance(t *testing.T) {
-	inCluster(t, SchedulerOptions{Workers: 4, Servers: 2, Options: Options{GroupSize: 2}}, func(t *testing.T, c *cluster) {
-		c.started()
-		w := func(r stepvan.Rank) *node { return c.find(stepvan.RoleWorker, r) }
-		for range 2 {
-			a := w(0).barrier(t.Context(), GroupWorkers, false)
-			b := w(1).barrier(t.Context(), GroupWorkers, false) // same node: waits along
+	for role, o := range map[stepvan.Role]SchedulerOptions{
+		stepvan.RoleWorker: {Workers: 4, Servers: 2, Options: Options{GroupSize: 2}},
+		stepvan.RolePeer:   {Peers: 4, Options: Options{GroupSize: 2}},
+	} {
+		inCluster(t, o, func(t *testing.T, c *cluster) {
+			c.started()
+			group := Group(1 << (roleNumber(role) - 1))
+			n := func(r stepvan.Rank) *node { return c.find(role, r) }
+			for range 2 {
+				a := n(0).barrier(t.Context(), group, false)
+				b := n(1).barrier(t.Context(), group, false) // same node: waits along
+				c.pending(a, b)
+				d := n(3).barrier(t.Context(), group, false)
+				require.NoError(t, <-a)
+				require.NoError(t, <-b)
+				require.NoError(t, <-d)
+				require.NoError(t, n(2).Barrier(t.Context(), group, false), "late, its node has passed without it")
+			}
+			// A round per instance is another one.
+			a := n(0).barrier(t.Context(), group, true)
+			b := n(2).barrier(t.Context(), group, true)
 			c.pending(a, b)
-			d := w(3).barrier(t.Context(), GroupWorkers, false)
-			require.NoError(t, <-a)
-			require.NoError(t, <-b)
-			require.NoError(t, <-d)
-			require.NoError(t, w(2).Barrier(t.Context(), GroupWorkers, false), "late, its node has passed without it")
-		}
-		// A round per instance is another one.
-		a := w(0).barrier(t.Context(), GroupWorkers, true)
-		b := w(2).barrier(t.Context(), GroupWorkers, true)
-		c.pending(a, b)
-	})
+		})
+	}
 }
 
 func TestBarrierOutsideOfTheGroup(t *testing.T) {
@@ -172,7 +178,7 @@ func TestBarrierSaysWhomItWaitsFor(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		require.Contains(t, w.log.text(), "for scheduler, server 0 and worker 0, 2")
 		require.ErrorIs(t, <-j, context.DeadlineExceeded)
-		require.Equal(t, 3, w.log.count("barrier over scheduler, servers and workers waits"), "after 1, 3 and 7 s")
+		require.Equal(t, 3, w.log.count("barrier over scheduler, servers, workers and peers waits"), "after 1, 3 and 7 s")
 	})
 }
 

@@ -19,6 +19,8 @@ func TestDecodeRefuses(t *testing.T) {
 		"no JSON":             {&joinBody{}, `{`},
 		"wrong type":          {&joinBody{}, `{"role":"worker","rank":"x"}`},
 		"role of none":        {&joinBody{}, `{"rank":1}`},
+		"role of two":         {&joinBody{}, `{"role":"joint"}`},
+		"role of many":        {&joinBody{}, `{"role":"peers"}`},
 		"scheduler joins":     {&joinBody{}, `{"role":"scheduler"}`},
 		"rank below":          {&joinBody{}, `{"role":"worker","rank":-2}`},
 		"rank beyond ids":     {&joinBody{}, `{"role":"worker","rank":1000000001}`},

@@ -2,25 +2,28 @@
 // pairing, barriers, signs of life, and an orderly end. It is for stepvan itself: package ps shows what programs need
 // of it.
 //
-// One [Scheduler] keeps the list of the cluster. Every worker and server has an [Office], which keeps one session to
-// the scheduler. The postoffice does not open sessions between workers and servers: [Office.Peers] lists the peers to
-// dial, and [Office.Admit] vets the peers that dial.
+// One [Scheduler] keeps the list of the cluster. Every worker, server and peer has an [Office], which keeps one session
+// to the scheduler. The postoffice does not open sessions between them: [Office.Peers] lists the instances to dial, and
+// [Office.Admit] vets those that dial. The peers of a worker are servers, and the reverse. Those of an instance with
+// the role peer are all others with that role.
 //
 // # Start
 //
-//	worker, server                        scheduler
+//	worker, server, peer                  scheduler
 //	  join (wanted rank, addresses,  ->   checks settings, size, rank
 //	        shared settings)         <-   joined, or refused with the reason
 //	                                 <-   waiting: who is missing, every few seconds
 //	                                      (the last one has registered: ranks are fixed)
-//	  servers:                       <-   start, peers
+//	  servers, peers:                <-   start, peers
 //	  ready                          ->
 //	  workers (all servers ready):   <-   start, peers
 //	  ready                          ->   running
 //
 // Workers hear of the servers only after every server has confirmed that it knows its workers. So a server never
-// rejects a legitimate worker as unknown. An instance hears only of its peers. The list is encoded once for all that
-// share it, so the cost of a start grows with the instances plus the distinct lists.
+// rejects a legitimate worker as unknown. Instances with the role peer dial each other, so no order serves them. They
+// dial after a barrier over all roles, which nobody passes before every instance knows its peers. An instance hears
+// only of its peers. The list is encoded once for all that share it, so the cost of a start grows with the instances
+// plus the distinct lists.
 //
 // The scheduler ends a session that has not registered within JoinTimeout, whatever the peer says. It also ends the
 // oldest of too many sessions that have not registered, to make room. An instance whose session ends in this way before

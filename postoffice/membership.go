@@ -28,7 +28,7 @@ func newMembership(o *SchedulerOptions) membership {
 	return c
 }
 
-func (c *membership) expected() int { return c.o.Workers + c.o.Servers }
+func (c *membership) expected() int { return c.o.Workers + c.o.Servers + c.o.Peers }
 
 // living lists the members that are not gone, by role and then arrival.
 func (c *membership) living() []*member {
@@ -43,7 +43,7 @@ func (c *membership) living() []*member {
 	return out
 }
 
-// peersOf lists the instances that n talks to, by rank.
+// peersOf lists the instances that n talks to, by rank, and n itself if it is a peer.
 func (c *membership) peersOf(n Peer) []Peer {
 	var out []Peer
 	for role := range c.o.sizes() {

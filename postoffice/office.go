@@ -125,8 +125,8 @@ func (f *Office) Epoch() uint64 {
 	return f.view.epoch
 }
 
-// Peers lists the instances that this one talks to, by rank: the servers of a worker, the workers of a server. The list
-// stays as it was at the start. The caller must not change it.
+// Peers lists the instances that this one talks to, by rank: the servers of a worker, the workers of a server, the
+// other peers of a peer. The list stays as it was at the start. The caller must not change it.
 func (f *Office) Peers() []Peer {
 	f.lock()
 	defer f.unlock()

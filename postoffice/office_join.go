@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -16,7 +15,7 @@ import (
 
 // Join registers at the scheduler and waits until the cluster is complete and this instance knows its peers. The list
 // scheduler has the addresses to try. The list own has the addresses at which peers reach this instance, which must
-// listen there already. A worker has no address of its own. Call Join once.
+// listen there already. A worker has no address. Call Join once.
 //
 // It returns an error that names what is wrong. [stepvan.ErrRemote] has the scheduler's reason for refusing.
 // [stepvan.ErrPeerLost] means that the scheduler or an instance was lost meanwhile. The error of ctx comes with the
@@ -163,7 +162,7 @@ func (f *Office) finishJoin() {
 	if len(f.view.peers) < f.view.announced {
 		return
 	}
-	slices.SortFunc(f.view.peers, byRank)
+	f.view.complete(f.self.ID)
 	f.ends.identify(link.Identity{ID: f.self.ID, Incarnation: f.self.Incarnation, Name: f.self.Name()})
 	f.ends.number(f.view.epoch)
 	f.phase, f.waiting = officeJoined, ""

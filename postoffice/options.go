@@ -1,6 +1,7 @@
 package postoffice
 
 import (
+	"fmt"
 	"iter"
 	"time"
 
@@ -30,8 +31,8 @@ type Options struct {
 // SchedulerOptions describe the cluster that a scheduler expects.
 type SchedulerOptions struct {
 	Options
-	Workers, Servers int // instances (nodes times GroupSize)
-	Pairing          stepvan.Pairing
+	Workers, Servers, Peers int // instances (nodes times GroupSize)
+	Pairing                 stepvan.Pairing
 	// StartTimeout is how long the cluster may take to become complete; 0: for ever.
 	StartTimeout time.Duration
 	// JoinTimeout is how long a session may be open without registering, whatever the peer says; 0 is 10 s.
@@ -90,8 +91,8 @@ func (o *SchedulerOptions) complete() error {
 			return errs.Invalid("start: number of %ss: wrong (got %d, want a multiple of DMLC_GROUP_SIZE, %d, up to %d): set the number of nodes", role, n, o.GroupSize, maxRank)
 		}
 	}
-	if o.Workers+o.Servers == 0 {
-		return errs.Invalid("start: scheduler: there are no nodes to wait for: set DMLC_NUM_WORKER and DMLC_NUM_SERVER")
+	if o.Workers+o.Servers+o.Peers == 0 {
+		return errs.Invalid("start: scheduler: there are no nodes to wait for: set DMLC_NUM_WORKER and DMLC_NUM_SERVER, or STEPVAN_NUM_PEER")
 	}
 	return nil
 }
@@ -99,8 +100,39 @@ func (o *SchedulerOptions) complete() error {
 // sizes yields the expected instances of each role, servers first.
 func (o *SchedulerOptions) sizes() iter.Seq2[stepvan.Role, int] {
 	return func(yield func(stepvan.Role, int) bool) {
-		_ = yield(stepvan.RoleServer, o.Servers) && yield(stepvan.RoleWorker, o.Workers)
+		_ = yield(stepvan.RoleServer, o.Servers) && yield(stepvan.RoleWorker, o.Workers) && yield(stepvan.RolePeer, o.Peers)
 	}
+}
+
+// String reads "2 workers and 1 server", and in a cluster with peers "2 workers, 1 server and 4 peers" or "4 peers".
+func (o *SchedulerOptions) String() string {
+	var parts []string
+	if o.Workers+o.Servers > 0 {
+		parts = append(parts, count(o.Workers, stepvan.RoleWorker), count(o.Servers, stepvan.RoleServer))
+	}
+	if o.Peers > 0 {
+		parts = append(parts, count(o.Peers, stepvan.RolePeer))
+	}
+	return conjunction(parts)
+}
+
+// count reads "1 worker" and "2 workers".
+func count(n int, role stepvan.Role) string {
+	if n == 1 {
+		return "1 " + string(role)
+	}
+	return fmt.Sprintf("%d %ss", n, role)
+}
+
+// countNames names the settings with the sizes of the cluster: those of peers only where there are some.
+func (o *SchedulerOptions) countNames() string {
+	switch {
+	case o.Peers == 0:
+		return "DMLC_NUM_WORKER and DMLC_NUM_SERVER"
+	case o.Workers+o.Servers == 0:
+		return "STEPVAN_NUM_PEER"
+	}
+	return "DMLC_NUM_WORKER, DMLC_NUM_SERVER and STEPVAN_NUM_PEER"
 }
 
 func (o *OfficeOptions) complete() error {
@@ -108,7 +140,7 @@ func (o *OfficeOptions) complete() error {
 		return err
 	}
 	if o.GroupSize < 1 || checkRole(o.Role) != nil {
-		return errs.Invalid("start: instance: wrong role or group size (got %s and %d, want worker or server and at least 1): set DMLC_ROLE and DMLC_GROUP_SIZE", o.Role, o.GroupSize)
+		return errs.Invalid("start: instance: wrong role or group size (got %s and %d, want worker, server or peer, and at least 1): set DMLC_ROLE and DMLC_GROUP_SIZE", o.Role, o.GroupSize)
 	}
 	return nil
 }

@@ -58,7 +58,8 @@ func (n Peer) String() string {
 }
 
 // nodeID is stable over restarts of a process, so that a view can be rebuilt from what instances report. Other code
-// must not read anything into it.
+// must not read anything into it. Peers have every third number, as servers and workers do, from the one that a second
+// scheduler would have.
 func nodeID(r stepvan.Role, rank stepvan.Rank) wire.PeerID {
 	return wire.PeerID(int(rank)*3 + roleNumber(r))
 }
@@ -66,8 +67,12 @@ func nodeID(r stepvan.Role, rank stepvan.Rank) wire.PeerID {
 // maxRank keeps node ids within their 32 bits.
 const maxRank = 1_000_000_000
 
-// lists reports whether the list of peers of a contains b. Both are workers or servers.
+// lists reports whether the list that the scheduler sends to a contains b. That of a peer contains the peer itself, so
+// that all peers get the same list.
 func lists(p stepvan.Pairing, a, b Peer) bool {
+	if a.Role == stepvan.RolePeer || b.Role == stepvan.RolePeer {
+		return a.Role == b.Role
+	}
 	return a.Role != b.Role && (p == stepvan.PairAll || a.LocalRank == b.LocalRank)
 }
 

@@ -131,6 +131,10 @@ func (r *registry) missing() (free []int, count int) {
 	return free, r.size - len(r.members)
 }
 
+// countName is the setting with the number of nodes of the role. ps-lite has no peers, and no name for their number.
 func (r *registry) countName() string {
+	if r.role == stepvan.RolePeer {
+		return "STEPVAN_NUM_PEER"
+	}
 	return "DMLC_NUM_" + strings.ToUpper(string(r.role))
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // roles lists the roles that an instance can have. Lists of instances have the same order, and PeerIDs depend on it.
-var roles = [...]stepvan.Role{stepvan.RoleScheduler, stepvan.RoleServer, stepvan.RoleWorker}
+var roles = [...]stepvan.Role{stepvan.RoleScheduler, stepvan.RoleServer, stepvan.RoleWorker, stepvan.RolePeer}
 
 // roleNumber is the place of r among roles, from 1, or 0 for a role that no instance has.
 func roleNumber(r stepvan.Role) int { return slices.Index(roles[:], r) + 1 }
@@ -33,9 +33,10 @@ const (
 	GroupScheduler Group = 1 << iota
 	GroupServers
 	GroupWorkers
+	GroupPeers
 
 	// GroupNodes has all roles that register at a scheduler.
-	GroupNodes = GroupServers | GroupWorkers
+	GroupNodes = GroupServers | GroupWorkers | GroupPeers
 	groupAll   = GroupScheduler | GroupNodes
 )
 
@@ -69,7 +70,7 @@ func (g Group) check(caller stepvan.Role) error {
 	case g&^groupAll != 0:
 		return errs.Invalid("barrier: group: unknown roles (got %#x, want bits of %#x)", uint8(g), uint8(groupAll))
 	case g&GroupNodes == 0:
-		return errs.Invalid("barrier: group: it has no workers and no servers: include servers, workers or both")
+		return errs.Invalid("barrier: group: it has no workers, servers or peers: include one of these roles")
 	case !g.Has(caller):
 		return errs.Invalid("barrier over %s: the caller is not in the group (got a %s): include its role, or do not call it there", g, caller)
 	}

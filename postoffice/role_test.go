@@ -34,8 +34,9 @@ func TestRoleText(t *testing.T) {
 
 func TestGroup(t *testing.T) {
 	require.Equal(t, "scheduler, servers and workers", (GroupScheduler | GroupServers | GroupWorkers).String())
+	require.Equal(t, "servers, workers and peers", GroupNodes.String())
 	require.Equal(t, "nobody", Group(0).String())
-	require.EqualValues(t, []Group{1, 2, 4}, []Group{GroupScheduler, GroupServers, GroupWorkers}, "as in ps-lite")
+	require.EqualValues(t, []Group{1, 2, 4, 8}, []Group{GroupScheduler, GroupServers, GroupWorkers, GroupPeers}, "the first three as in ps-lite")
 	require.False(t, groupAll.Has(""))
 	require.False(t, groupAll.Has(stepvan.RoleJoint))
 }

@@ -111,6 +111,30 @@ func TestSchedulerDeathIsNoticedByAll(t *testing.T) {
 	}
 }
 
+// The death of a peer breaks the barriers of peers and no others, and the reverse.
+func TestDeathBreaksTheBarriersOfItsRole(t *testing.T) {
+	for dying, other := range map[stepvan.Role]stepvan.Role{stepvan.RolePeer: stepvan.RoleWorker, stepvan.RoleWorker: stepvan.RolePeer} {
+		o := beating
+		o.Peers = 2
+		inCluster(t, o, func(t *testing.T, c *cluster) {
+			c.started()
+			group := func(r stepvan.Role) Group { return Group(1 << (roleNumber(r) - 1)) }
+			broken := c.find(dying, 0).barrier(t.Context(), group(dying), true)
+			whole := c.find(other, 0).barrier(t.Context(), group(other), true)
+			over := c.find(other, 1).barrier(t.Context(), GroupNodes, true)
+			c.pending(broken, whole, over)
+			c.find(dying, 1).pipe.cut()
+			requireLost(t, <-broken, string(dying)+" 1")
+			requireLost(t, <-over, string(dying)+" 1")
+			require.NoError(t, c.find(other, 1).Barrier(t.Context(), group(other), true))
+			require.NoError(t, <-whole)
+			time.Sleep(gather)
+			synctest.Wait()
+			require.Len(t, c.find(other, 0).deadNodes(), 1, "everybody hears of a death")
+		})
+	}
+}
+
 func TestLeavingIsNotDying(t *testing.T) {
 	inCluster(t, beating, func(t *testing.T, c *cluster) {
 		c.started()

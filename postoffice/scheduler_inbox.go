@@ -136,8 +136,7 @@ func (in *schedulerInbox) tooLate(m *member) error {
 			return fmt.Errorf("%s died or left (%s), and a single node cannot come back: restart the cluster", o.info, o.reason)
 		}
 	}
-	return fmt.Errorf("the cluster is complete, with %d workers and %d servers, and nodes cannot join later: restart all nodes together, or set DMLC_NUM_WORKER and DMLC_NUM_SERVER",
-		s.o.Workers, s.o.Servers)
+	return fmt.Errorf("the cluster is complete, with %v, and nodes cannot join later: restart all nodes together, or set %s", &s.o, s.o.countNames())
 }
 
 // confirm notes that m knows its peers.

@@ -17,27 +17,28 @@ func (s *Scheduler) start() {
 	s.continueStart()
 }
 
-// continueStart tells the next roles when those before have confirmed: servers first,
-// so that they know every worker that dials them.
+// continueStart tells the next roles when those before have confirmed: servers first, so that they know every worker
+// that dials them. Peers dial each other, so no order is right for them: they wait at a barrier before they dial.
 func (s *Scheduler) continueStart() {
 	if s.phase != phaseStarting {
 		return
 	}
 	s.sendViews(s.members.roles[stepvan.RoleServer])
+	s.sendViews(s.members.roles[stepvan.RolePeer])
 	if !s.members.roles[stepvan.RoleServer].confirmed() {
 		return
 	}
 	s.sendViews(s.members.roles[stepvan.RoleWorker])
-	if !s.members.roles[stepvan.RoleWorker].confirmed() {
+	if !s.members.roles[stepvan.RoleWorker].confirmed() || !s.members.roles[stepvan.RolePeer].confirmed() {
 		return
 	}
 	s.phase = phaseRunning
-	s.o.Log.Info().Msgf("cluster complete after %s: %d workers, %d servers", seconds(time.Since(s.begun)), s.o.Workers, s.o.Servers)
+	s.o.Log.Info().Msgf("cluster complete after %s: %v", seconds(time.Since(s.begun)), &s.o)
 	s.engine.Set(&s.started)
 }
 
 // sendViews sends the members of a role their ranks and their peers. The
-// list of peers is encoded once for all instances that share it: those of one local rank.
+// list of peers is encoded once for all instances that share it: those of one local rank, or all with the role peer.
 func (s *Scheduler) sendViews(r *registry) {
 	if r.reported {
 		return
@@ -47,7 +48,7 @@ func (s *Scheduler) sendViews(r *registry) {
 	counts := map[LocalRank]int{}
 	for _, m := range r.members {
 		i := m.info.LocalRank
-		if s.o.Pairing == stepvan.PairAll {
+		if s.o.Pairing == stepvan.PairAll || r.role == stepvan.RolePeer {
 			i = 0
 		}
 		frames, known := lists[i]
@@ -88,7 +89,7 @@ func (s *Scheduler) expire() {
 	s.lock()
 	defer s.unlock()
 	if s.phase == phaseWaiting || s.phase == phaseStarting {
-		s.abort(failure{Kind: failTimeout, Text: fmt.Sprintf("%s after %s (STEPVAN_START_TIMEOUT): start what is missing, or correct DMLC_NUM_WORKER and DMLC_NUM_SERVER",
-			s.missing(), seconds(s.o.StartTimeout))})
+		s.abort(failure{Kind: failTimeout, Text: fmt.Sprintf("%s after %s (STEPVAN_START_TIMEOUT): start what is missing, or correct %s",
+			s.missing(), seconds(s.o.StartTimeout), s.o.countNames())})
 	}
 }

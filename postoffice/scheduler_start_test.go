@@ -2,6 +2,7 @@ package postoffice
 
 import (
 	"context"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -182,6 +183,88 @@ func TestARoleThatTheClusterDoesNotHaveIsRefused(t *testing.T) {
 		require.ErrorIs(t, err, stepvan.ErrRemote)
 		require.ErrorContains(t, err, "no servers: set DMLC_ROLE there, or DMLC_NUM_SERVER")
 		require.NoError(t, <-c.office(stepvan.RoleWorker, 0, nil).join(t.Context()))
+	})
+}
+
+func TestTheSettingOfARoleIsNamed(t *testing.T) {
+	for _, tc := range []struct {
+		o    SchedulerOptions
+		role stepvan.Role
+		rank stepvan.Rank
+		want string
+	}{
+		{SchedulerOptions{Workers: 1}, stepvan.RolePeer, AnyRank, "this cluster has no peers: set DMLC_ROLE there, or STEPVAN_NUM_PEER on every node"},
+		{SchedulerOptions{Peers: 1}, stepvan.RoleWorker, AnyRank, "this cluster has no workers: set DMLC_ROLE there, or DMLC_NUM_WORKER on every node"},
+		{SchedulerOptions{Peers: 2}, stepvan.RolePeer, 2, "peer rank: too high (got 2, want 0 to 1)"},
+	} {
+		inCluster(t, tc.o, func(t *testing.T, c *cluster) {
+			require.ErrorContains(t, <-c.office(tc.role, tc.rank, nil).join(t.Context()), tc.want)
+		})
+	}
+}
+
+// A cluster that is complete says what it has, and which settings have the numbers.
+func TestACompleteClusterSaysWhatItHas(t *testing.T) {
+	for want, o := range map[string]SchedulerOptions{
+		"with 2 workers and 1 server, and nodes cannot join later: restart all nodes together, or set DMLC_NUM_WORKER and DMLC_NUM_SERVER":                            {Workers: 2, Servers: 1},
+		"with 1 worker, 0 servers and 2 peers, and nodes cannot join later: restart all nodes together, or set DMLC_NUM_WORKER, DMLC_NUM_SERVER and STEPVAN_NUM_PEER": {Workers: 1, Peers: 2},
+		"with 1 peer, and nodes cannot join later: restart all nodes together, or set STEPVAN_NUM_PEER":                                                               {Peers: 1},
+	} {
+		inCluster(t, o, func(t *testing.T, c *cluster) {
+			c.started()
+			late := c.office(c.nodes[0].Self().Role, AnyRank, nil)
+			require.ErrorContains(t, <-late.join(t.Context()), "the cluster is complete, "+want)
+		})
+	}
+}
+
+func TestPeersKnowEachOther(t *testing.T) {
+	for name, o := range map[string]SchedulerOptions{
+		"alone": {Peers: 4}, "in nodes of two": {Peers: 4, Options: Options{GroupSize: 2}}, "beside workers": {Workers: 2, Servers: 1, Peers: 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inCluster(t, o, func(t *testing.T, c *cluster) {
+				c.started()
+				for _, n := range c.nodes {
+					var names []string
+					for _, p := range n.Peers() {
+						names = append(names, p.Name())
+						require.Equal(t, []string{"mem://" + string(p.Role) + "-" + strconv.Itoa(int(p.Rank))}, p.Addresses)
+						require.NoError(t, n.Admit(link.Identity{ID: p.ID, Incarnation: p.Incarnation}), "%s dials %s", p, n.Self())
+					}
+					others := map[stepvan.Rank][]string{0: {"peer 1", "peer 2", "peer 3"}, 2: {"peer 0", "peer 1", "peer 3"}}[n.Self().Rank]
+					switch {
+					case n.Self().Role != stepvan.RolePeer:
+						require.NotContains(t, names, "peer 0", "%s", n.Self())
+					case others != nil:
+						require.Equal(t, others, names)
+					}
+				}
+				require.Len(t, c.s.Peers(), o.Workers+o.Servers+o.Peers)
+			})
+		})
+	}
+}
+
+// Nobody passes a barrier over all roles before every node knows its peers. So a peer that has passed it may dial.
+func TestABarrierOverAllRolesWaitsForTheViews(t *testing.T) {
+	inCluster(t, SchedulerOptions{Workers: 1, Servers: 1, Peers: 2}, func(t *testing.T, c *cluster) {
+		w, s := c.office(stepvan.RoleWorker, 0, nil), c.office(stepvan.RoleServer, 0, nil)
+		p0, p1 := c.office(stepvan.RolePeer, 0, nil), c.office(stepvan.RolePeer, 1, nil)
+		p1.hold = opReady
+		joins := []chan error{w.join(t.Context()), s.join(t.Context()), p0.join(t.Context()), p1.join(t.Context())}
+		require.NoError(t, <-joins[2])
+		passed := p0.barrier(t.Context(), GroupNodes, true)
+		for _, j := range []int{0, 1, 3} {
+			require.NoError(t, <-joins[j])
+		}
+		done := []chan error{w.barrier(t.Context(), GroupNodes, true), s.barrier(t.Context(), GroupNodes, true)}
+		c.pending(append(done, passed)...)
+		time.Sleep(6 * time.Second)
+		require.Contains(t, c.log.text(), "waiting 5 s for peer 1: registered, but has not confirmed its peers")
+		p1.pipe.release()
+		require.NoError(t, p1.Barrier(t.Context(), GroupNodes, true))
+		require.NoError(t, <-passed)
 	})
 }
 

@@ -16,6 +16,12 @@ type view struct {
 	gone      map[wire.PeerID]goneNode // peers that left or died
 }
 
+// complete ends the list, once all parts of it have come. self is in the list of a peer, and does not belong there.
+func (v *view) complete(self wire.PeerID) {
+	v.peers = slices.DeleteFunc(v.peers, func(p Peer) bool { return p.ID == self })
+	slices.SortFunc(v.peers, byRank)
+}
+
 // find is the peer with an ID; nil for others.
 func (v *view) find(id wire.PeerID) *Peer {
 	i := slices.IndexFunc(v.peers, func(p Peer) bool { return p.ID == id })
