@@ -89,11 +89,13 @@ func (c *checker) check(s *Settings) {
 }
 
 func (c *checker) checkCluster(s *Settings) {
-	const nw, ns, role = "DMLC_NUM_WORKER", "DMLC_NUM_SERVER", "DMLC_ROLE"
+	const nw, ns, np, role = "DMLC_NUM_WORKER", "DMLC_NUM_SERVER", "STEPVAN_NUM_PEER", "DMLC_ROLE"
 	isWorker, isServer := s.Role == stepvan.RoleWorker || s.Role == stepvan.RoleJoint, s.Role == stepvan.RoleServer || s.Role == stepvan.RoleJoint
 	c.rule(!isWorker || s.NumWorker > 0, "must be at least 1 where DMLC_ROLE is "+string(s.Role), nw, role)
 	c.rule(!isServer || s.NumServer > 0, "must be at least 1 where DMLC_ROLE is "+string(s.Role), ns, role)
-	c.rule(s.NumWorker+s.NumServer > 0, "must be at least 1 when DMLC_NUM_SERVER is 0", nw, ns)
+	c.rule(s.Role != stepvan.RolePeer || s.NumPeer > 0, "must be at least 1 where DMLC_ROLE is peer", np, role)
+	needed := isWorker || isServer || s.Role == stepvan.RolePeer // the number of the own role, so that has an error already
+	c.rule(needed || s.NumWorker+s.NumServer+s.NumPeer > 0, "must be at least 1 when DMLC_NUM_SERVER and STEPVAN_NUM_PEER are 0", nw, ns, np)
 	c.rule(s.RootPort > 0 || s.Role == stepvan.RoleScheduler, "must be the port of the scheduler, 1 to 65535; only the scheduler may have 0", "DMLC_PS_ROOT_PORT", role)
 	c.host("DMLC_PS_ROOT_URI", s.RootURI, "set DMLC_PS_ROOT_PORT to the port")
 	c.host("DMLC_NODE_HOST", s.NodeHost, "set DMLC_PORT to the port")

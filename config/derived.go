@@ -46,6 +46,14 @@ func (s Settings) NumWorkerInstances() int { return s.NumWorker * s.GroupSize }
 // NumServerInstances is the number of server ranks: server nodes times group size.
 func (s Settings) NumServerInstances() int { return s.NumServer * s.GroupSize }
 
+// NumPeerInstances is the number of peer ranks: peer nodes times group size.
+func (s Settings) NumPeerInstances() int { return s.NumPeer * s.GroupSize }
+
+// Instances is the number of instances of the whole cluster.
+func (s Settings) Instances() int {
+	return s.NumWorkerInstances() + s.NumServerInstances() + s.NumPeerInstances()
+}
+
 // roleInstances is the number of ranks of the role; of the larger role when joint.
 func (s Settings) roleInstances() int {
 	switch s.Role {
@@ -53,6 +61,8 @@ func (s Settings) roleInstances() int {
 		return s.NumWorkerInstances()
 	case stepvan.RoleServer:
 		return s.NumServerInstances()
+	case stepvan.RolePeer:
+		return s.NumPeerInstances()
 	}
 	return max(s.NumWorkerInstances(), s.NumServerInstances())
 }
@@ -81,7 +91,7 @@ func (s Settings) Policy() stepvan.Policy {
 	return stepvan.LockStep
 }
 
-// Peers is the number of nodes that this one holds a connection with, the
+// Peers is the number of nodes that this one may hold a connection with, the
 // scheduler included. A joint process counts for one worker and one server.
 func (s Settings) Peers() int {
 	switch s.Role {
@@ -89,8 +99,10 @@ func (s Settings) Peers() int {
 		return s.pairedServers() + 1
 	case stepvan.RoleServer:
 		return s.pairedWorkers() + 1
+	case stepvan.RolePeer:
+		return s.NumPeerInstances() // the others, and the scheduler
 	case stepvan.RoleScheduler:
-		return s.NumWorkerInstances() + s.NumServerInstances()
+		return s.Instances()
 	}
 	return s.pairedServers() + s.pairedWorkers() + 2
 }

@@ -26,6 +26,7 @@ func TestRankAndInstance(t *testing.T) {
 		{"STEPVAN_RANK=1 STEPMESH_GPU=5", 1, 0},
 		{"STEPVAN_RANK=1 DMLC_NODE_RANK=1", 1, 0},
 		{"DMLC_ROLE=joint DMLC_NUM_SERVER=4 DMLC_NODE_RANK=3", 3, 0},
+		{"DMLC_ROLE=peer STEPVAN_NUM_PEER=4 DMLC_NODE_RANK=3 DMLC_GROUP_SIZE=2 STEPMESH_GPU=1", 7, 1},
 	}
 	for _, c := range cases {
 		t.Run(c.env, func(t *testing.T) {
@@ -47,6 +48,10 @@ func TestCounts(t *testing.T) {
 		{"DMLC_ROLE=server DMLC_GROUP_SIZE=4 STEPVAN_PAIRING=all", 8, 8, 9},
 		{"DMLC_ROLE=scheduler DMLC_GROUP_SIZE=4", 8, 8, 16},
 		{"DMLC_ROLE=joint", 2, 2, 6},
+		{"DMLC_ROLE=joint STEPVAN_NUM_PEER=3", 2, 2, 6},
+		{"DMLC_ROLE=peer STEPVAN_NUM_PEER=3", 2, 2, 3},
+		{"DMLC_ROLE=peer STEPVAN_NUM_PEER=3 DMLC_GROUP_SIZE=4 STEPVAN_PAIRING=all", 8, 8, 12},
+		{"DMLC_ROLE=scheduler STEPVAN_NUM_PEER=3 DMLC_GROUP_SIZE=4", 8, 8, 28},
 	}
 	for _, c := range cases {
 		t.Run(c.env, func(t *testing.T) {

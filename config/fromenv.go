@@ -123,7 +123,7 @@ func (r *reader) read(f *field, unknown map[string]string) {
 
 // absent reports a required variable that is not set, and the misspelt name that was perhaps meant.
 func (r *reader) absent(f *field, unknown map[string]string) {
-	if !f.required || f.name == "DMLC_PS_ROOT_URI" && r.local() {
+	if !f.needed(r.lookup) {
 		return
 	}
 	reason := f.missing()

@@ -12,7 +12,7 @@ import (
 // mistake names a variable, and what is accepted survives Env and FromEnv.
 func FuzzFromEnv(f *testing.F) {
 	for _, extra := range []string{
-		"", "STEPVAN_VAN=rdma DMLC_LOCAL=1", "DMLC_PS_ROOT_URI=[::1]", "PS_HEARTBEAT_TIMEOUT=0.003 PS_HEARTBEAT_INTERVAL=",
+		"", "STEPVAN_VAN=rdma DMLC_LOCAL=1", "DMLC_ROLE=peer STEPVAN_NUM_PEER=2 DMLC_NUM_WORKER=", "DMLC_PS_ROOT_URI=[::1]", "PS_HEARTBEAT_TIMEOUT=0.003 PS_HEARTBEAT_INTERVAL=",
 		"STEPVAN_POOL_BYTES=3T STEPVAN_BATCH=k STEPVAN_BATCH_MIN=1", "STEPMESH_GPU=-1 DMLC_NODE_RANK=999999 DMLC_GROUP_SIZE=65536",
 	} {
 		f.Add(strings.ReplaceAll(base+extra, " ", "\n"))

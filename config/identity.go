@@ -10,7 +10,7 @@ import (
 // reported under the first of them that the user wrote.
 var (
 	instanceNames = []string{"STEPMESH_GPU", "DMLC_RANK_OFFSET", "DMLC_GROUP_SIZE", "DMLC_NODE_RANK", "DMLC_INSTANCE_ID"}
-	rankNames     = []string{"DMLC_NODE_RANK", "STEPMESH_GPU", "DMLC_RANK_OFFSET", "DMLC_GROUP_SIZE", "DMLC_NUM_WORKER", "DMLC_NUM_SERVER", "DMLC_ROLE"}
+	rankNames     = []string{"DMLC_NODE_RANK", "STEPMESH_GPU", "DMLC_RANK_OFFSET", "DMLC_GROUP_SIZE", "DMLC_NUM_WORKER", "DMLC_NUM_SERVER", "STEPVAN_NUM_PEER", "DMLC_ROLE"}
 )
 
 // checkIdentity checks instance and rank against the size of the cluster. The

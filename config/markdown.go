@@ -57,6 +57,8 @@ func (f *field) markdown() string {
 
 func (f *field) defaultDoc() string {
 	switch {
+	case f.required && f.then != "":
+		return "must be set; " + f.then
 	case f.required:
 		return "must be set"
 	case f.then != "" && strings.Contains(f.then, "("+f.def+")"), f.def == "":

@@ -3,6 +3,7 @@ package config
 import (
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/stepvan/stepvan"
 )
@@ -31,9 +32,32 @@ func (r *reader) chooseVan(given []source, values []reflect.Value) int {
 	return -1
 }
 
-// local asks before the row of DMLC_LOCAL is read.
-func (r *reader) local() bool {
-	given := set(r.lookup, []string{"DMLC_LOCAL"})
+// needed reports whether one of the variables of the row must be set. It may ask for other rows before they are read.
+func (f *field) needed(lookup func(string) (string, bool)) bool {
+	switch f.name {
+	case "DMLC_PS_ROOT_URI":
+		return !isLocal(lookup)
+	case "DMLC_NUM_WORKER", "DMLC_NUM_SERVER":
+		return !hasPeers(lookup)
+	case "STEPVAN_NUM_PEER":
+		return isPeer(lookup)
+	}
+	return f.required
+}
+
+// hasPeers reports whether the cluster has peers. Then it may have nothing else.
+func hasPeers(lookup func(string) (string, bool)) bool {
+	given := set(lookup, []string{"STEPVAN_NUM_PEER"})
+	return isPeer(lookup) || len(given) > 0 && given[0].value != "0"
+}
+
+func isPeer(lookup func(string) (string, bool)) bool {
+	given := set(lookup, []string{"DMLC_ROLE"})
+	return len(given) > 0 && strings.EqualFold(given[0].value, string(stepvan.RolePeer))
+}
+
+func isLocal(lookup func(string) (string, bool)) bool {
+	given := set(lookup, []string{"DMLC_LOCAL"})
 	if len(given) == 0 {
 		return false
 	}
