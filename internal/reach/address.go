@@ -12,12 +12,12 @@ import (
 	"github.com/stepvan/stepvan/rdma/device"
 )
 
-// ServerAddress is where a server listens, and what it tells workers: both hosts without port. An empty Bind means all
-// addresses.
+// ServerAddress is where a server or a peer listens, and what it tells others: both hosts without port. An empty Bind
+// means all addresses.
 type ServerAddress struct{ Bind, Advertised string }
 
-// ServerAddress finds the address by which workers reach a server with settings s. Its errors name the setting to
-// change.
+// ServerAddress finds the address by which others reach a server or a peer with settings s. Its errors name the setting
+// to change.
 func (h Host) ServerAddress(ctx context.Context, s *config.Settings) (ServerAddress, error) {
 	root, err := h.Resolve(ctx, rootURI, s.RootURI)
 	if err != nil {
@@ -42,7 +42,7 @@ func (h Host) ServerAddress(ctx context.Context, s *config.Settings) (ServerAddr
 	return at, err
 }
 
-// advertise tells workers the value of DMLC_NODE_HOST, which may be an address of a gateway.
+// advertise tells others the value of DMLC_NODE_HOST, which may be an address of a gateway.
 func (h Host) advertise(ctx context.Context, host, bind string) (ServerAddress, error) {
 	ips, err := h.Resolve(ctx, nodeHost, host)
 	if err == nil && bind == "" && ips.Loopback() {

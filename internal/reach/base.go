@@ -22,7 +22,7 @@ type baseVan interface {
 	listenScheduler(ctx context.Context, t *link.Transport) (int, error)
 	// scheduler is the address of the scheduler.
 	scheduler() string
-	// listenData has t listen for workers, and returns the addresses that reach it from there.
+	// listenData has t listen for instances that dial this one, and returns the addresses that reach it from there.
 	listenData(ctx context.Context, t *link.Transport) ([]string, error)
 }
 

@@ -55,7 +55,7 @@ func ineffective(s *config.Settings, lookup func(string) (string, bool)) []confi
 	return out
 }
 
-// ineffectiveAddresses lists settings about the address of a server, where no worker uses it.
+// ineffectiveAddresses lists settings about the address of a server or a peer, where nobody uses it.
 func ineffectiveAddresses(s *config.Settings) []config.Warning {
 	reason := whyNotDialled(s)
 	var out []config.Warning
@@ -71,13 +71,13 @@ func ineffectiveAddresses(s *config.Settings) []config.Warning {
 	return out
 }
 
-// Dialled reports whether workers dial a node with these settings over a network.
+// Dialled reports whether others dial a node with these settings over a network.
 func Dialled(s *config.Settings) bool { return whyNotDialled(s) == "" }
 
 func whyNotDialled(s *config.Settings) string {
 	switch {
 	case s.Role == stepvan.RoleWorker || s.Role == stepvan.RoleScheduler:
-		return "has no effect on a " + string(s.Role) + ": it is for servers, which workers dial"
+		return "has no effect on a " + string(s.Role) + ": it is for servers and peers, which others dial"
 	case s.Local:
 		return "has no effect with DMLC_LOCAL=1: no network is used"
 	case s.Van == config.VanShm || s.Van == config.VanMem:

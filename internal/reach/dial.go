@@ -37,14 +37,14 @@ func (e *Endpoint) Dial(ctx context.Context, p postoffice.Peer) (*link.Session, 
 }
 
 const (
-	// mostIntroductions is how often a worker introduces itself to a server. A server that has many visitors may end
-	// the session before it has read the introduction. The pauses between the tries take some 8 s together.
+	// mostIntroductions is how often an instance introduces itself to one that it dials. One that has many visitors
+	// may end the session before it has read the introduction. The pauses between the tries take some 8 s together.
 	mostIntroductions = 20
 	firstPause        = 20 * time.Millisecond
 	lastPause         = 500 * time.Millisecond
 )
 
-// dialUntilHeard dials until the server has read the introduction of this worker.
+// dialUntilHeard dials until the other side has read the introduction of this instance.
 func (e *Endpoint) dialUntilHeard(ctx context.Context, addrs []string) (s *link.Session, err error) {
 	pause := firstPause
 	for range mostIntroductions {
@@ -98,7 +98,7 @@ func (e *Endpoint) allows(scheme string) bool {
 }
 
 // hiddenSocket finds Unix sockets that this process does not see, or may not connect to: those of another machine,
-// container or user. With DMLC_LOCAL=1 there is nothing else, and the server may only have to start.
+// container or user. With DMLC_LOCAL=1 there is nothing else, and the other side may only have to start.
 func (e *Endpoint) hiddenSocket(addr string) bool {
 	return link.Scheme(addr) == "unix" && !e.o.Settings.Local && !shm.Listening(strings.TrimPrefix(addr, "unix://"))
 }

@@ -154,7 +154,22 @@ func newShm(e *Endpoint, p van.Placer, _ func()) (van.Van, error) {
 	return shmvan.New(shmvan.Options{
 		Placer: p, Limits: Limits(s), Dir: dir, Files: e.Memories(),
 		Pending: visitorLimit(s, files()), Starved: e.o.Starved, NoForeign: !s.PeerMemory, Grants: powerOfTwo(s.Grants),
+		RingBytes: ringOf(s, e.o.Role),
 	})
+}
+
+// ringOf is the size of the rings of an instance, where 0 stands for the default of the van. Peers have many
+// connections, and large payload does not go through their rings.
+func ringOf(s *config.Settings, role stepvan.Role) int {
+	if role != stepvan.RolePeer {
+		return 0
+	}
+	return powerOfTwo(int(s.PeerRing))
+}
+
+// SideBytes is the memory that a connection over shared memory takes at an instance with settings s.
+func SideBytes(s *config.Settings) config.Bytes {
+	return config.Bytes(shmvan.SideBytes(ringOf(s, s.Role), s.Grants))
 }
 
 // powerOfTwo is the least one that is not below n, which is above 0.

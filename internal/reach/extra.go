@@ -105,8 +105,8 @@ func (x *extraVans) make(e *Endpoint, v *extraVan, p van.Placer, wake func()) (v
 		return nil, wrong
 	case errors.As(err, &relative): // a mistake of the user, unlike what a machine forbids
 		x.log.Warn().Msg("memory is not shared with nodes of this machine: " + relative.Error())
-	case v == &x.rdma && x.settings.Van == config.VanShmRDMA && x.role == stepvan.RoleServer: // a worker says it when it needs it
-		x.log.Info().Msgf("%s here (%s), so workers of other machines do not reach this server: stepvan doctor says more; STEPVAN_VAN=auto allows TCP", v.cannot, withoutKind(err))
+	case v == &x.rdma && x.settings.Van == config.VanShmRDMA && x.role != stepvan.RoleWorker: // a worker says it when it needs it
+		x.log.Info().Msgf("%s here (%s), so instances of other machines do not reach this %s: stepvan doctor says more; STEPVAN_VAN=auto allows TCP", v.cannot, withoutKind(err), x.role)
 	}
 	return nil, nil
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/stepvan/stepvan/internal/shm"
 )
 
-// Listen has the endpoint listen for workers, and returns the addresses that they dial, best first.
+// Listen has the endpoint listen for instances that dial this one, and returns the addresses, best first.
 func (e *Endpoint) Listen(ctx context.Context) ([]string, error) {
 	near, err := e.extra.listen(&e.extra.shm, func() ([]string, error) { return listenInSocketDir(e.Link, "shm://") })
 	if err != nil {
@@ -28,7 +28,7 @@ func (e *Endpoint) Listen(ctx context.Context) ([]string, error) {
 	return append(bound, more...), err
 }
 
-// listenUnixBeside also listens on a Unix socket, for workers of this machine with which no memory can be shared: a
+// listenUnixBeside also listens on a Unix socket, for instances of this machine with which no memory can be shared: a
 // container may forbid memory files. They need to see this user's directory. There is no such socket where the settings
 // allow only TCP, where there is no such directory, or where its name is too long.
 func (e *Endpoint) listenUnixBeside() []string {
@@ -41,7 +41,7 @@ func (e *Endpoint) listenUnixBeside() []string {
 		bound, err = listenUnix(e.Link, e.o.Settings.RootPort)
 	}
 	if err != nil {
-		e.o.Log.Debug().Err(err).Msg("no Unix socket for workers of this machine")
+		e.o.Log.Debug().Err(err).Msg("no Unix socket for instances of this machine")
 	}
 	return bound
 }

@@ -9,8 +9,8 @@ import (
 )
 
 // Explain tells what carries the tensors of a session, and why: "shm", "rdma", "tcp", "unix" (Unix sockets) or "mem".
-// The reason names each van that was passed over. A worker knows best, since it chose. A server quotes what its
-// worker says of it.
+// The reason names each van that was passed over. The side that has dialled knows best, since it chose: a worker, or
+// either of two peers. The other side quotes what it says.
 func (e *Endpoint) Explain(s *link.Session) (van, reason string) {
 	van = s.Van()
 	if van == "tcp" && strings.HasPrefix(s.Address(), "unix:") {
@@ -46,7 +46,7 @@ func (x *extraVans) peerReason(van, said string) string {
 		return r
 	}
 	if said == "" {
-		return "shm: the worker cannot use shared memory (see its log)"
+		return "shm: the " + x.dialler() + " cannot use shared memory (see its log)"
 	}
 	reported := false
 	for _, v := range x.better(van) {
@@ -57,9 +57,17 @@ func (x *extraVans) peerReason(van, said string) string {
 		said = strings.Replace(said, v.reason(notOffered), v.reason(withoutKind(v.absent)), 1)
 	}
 	if reported {
-		said += ", reported by the worker"
+		said += ", reported by the " + x.dialler()
 	}
 	return said
+}
+
+// dialler is the role of the instances that dial this one.
+func (x *extraVans) dialler() string {
+	if x.role == stepvan.RolePeer {
+		return string(stepvan.RolePeer)
+	}
+	return string(stepvan.RoleWorker)
 }
 
 // localReason is a reason that this node knows by itself.

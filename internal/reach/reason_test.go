@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -78,6 +79,9 @@ func TestReasonsOfBothSides(t *testing.T) {
 			said := side(x.shm, x.rdma).vanReason(x.van, x.passed)
 			require.Equal(t, x.worker, said)
 			require.Equal(t, x.server, side(x.serverShm, x.itsRDMA).peerReason(x.van, said))
+			peer := side(x.serverShm, x.itsRDMA)
+			peer.role = stepvan.RolePeer
+			require.Equal(t, strings.ReplaceAll(x.server, "reported by the worker", "reported by the peer"), peer.peerReason(x.van, said))
 		})
 	}
 }

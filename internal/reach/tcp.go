@@ -53,7 +53,7 @@ func (w *tcpVan) listenScheduler(ctx context.Context, t *link.Transport) (int, e
 	return portOf(bound)
 }
 
-// listenData listens at the data ports, and returns the addresses that workers dial.
+// listenData listens at the data ports, and returns the addresses that others dial.
 func (w *tcpVan) listenData(ctx context.Context, t *link.Transport) ([]string, error) {
 	at, err := w.host.ServerAddress(ctx, w.settings)
 	if err != nil {

@@ -25,7 +25,7 @@ type unixVan struct {
 	tcp  tcpvan.Options
 }
 
-// make also checks the directory: workers trust what they find in it.
+// make also checks the directory: instances trust what they find in it.
 func (u *unixVan) make(p van.Placer, _ func()) (van.Van, error) {
 	if _, err := SocketDir(); err != nil {
 		return nil, &stepvan.ConfigError{Key: "DMLC_LOCAL", Value: "1", Reason: "the directory of the Unix sockets cannot be used: " + err.Error()}
@@ -69,7 +69,7 @@ func (u *unixVan) listenData(_ context.Context, t *link.Transport) ([]string, er
 	return listenUnix(t, u.port)
 }
 
-// listenUnix listens for workers of this machine. The directory is private.
+// listenUnix listens for instances of this machine. The directory is private.
 func listenUnix(t *link.Transport, port int) ([]string, error) {
 	name := fmt.Sprintf("%d.%d.%016x", port, os.Getpid(), rand.Uint64())
 	return listenInSocketDir(t, "unix://"+filepath.Join(shm.SocketDir(), name))

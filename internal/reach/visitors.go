@@ -21,7 +21,7 @@ const (
 // visitorLimit is how many connections a node may have with peers that are not known to belong to the cluster. All
 // nodes of the cluster may be among them at its start.
 func visitorLimit(s *config.Settings, files uint64) int {
-	need := (s.NumWorkerInstances() + s.NumServerInstances()) * s.Rails
+	need := s.Instances() * s.Rails
 	allowed := int(min(files/visitorShare, math.MaxInt32))
 	return min(max(need, min(need+moreVisitors, allowed)), mostVisitors)
 }

@@ -79,10 +79,13 @@ func await(t *testing.T, v van.Van, k van.EventKind) van.Event {
 // What is told of the memory of a connection is what it takes.
 func TestSideBytes(t *testing.T) {
 	for _, grants := range []int{0, minSlots, 1 << 14} {
-		_, _, x, y := pair(t, Options{Grants: grants})
-		require.EqualValues(t, SideBytes(grants), len(x.conn.own.Bytes()))
-		require.EqualValues(t, SideBytes(grants), len(y.conn.own.Bytes()))
+		for _, ring := range []int{0, minRing} {
+			_, _, x, y := pair(t, Options{Grants: grants, RingBytes: ring})
+			require.EqualValues(t, SideBytes(ring, grants), len(x.conn.own.Bytes()))
+			require.EqualValues(t, SideBytes(ring, grants), len(y.conn.own.Bytes()))
+		}
 	}
-	require.EqualValues(t, 804<<10, SideBytes(0))
-	require.Equal(t, SideBytes(1<<13), SideBytes(1<<12+1))
+	require.EqualValues(t, 804<<10, SideBytes(0, 0))
+	require.EqualValues(t, (804-512+64)<<10, SideBytes(64<<10, 0))
+	require.Equal(t, SideBytes(0, 1<<13), SideBytes(0, 1<<12+1))
 }

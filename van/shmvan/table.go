@@ -28,10 +28,10 @@ const (
 	slotMask = maxSlots - 1 // the bits of an id that say which line it is in
 )
 
-// SideBytes is the memory that each side of a connection takes on its machine, with a ring of the default size. It has
-// room for so many grants, rounded up to a power of two; 0 stands for the default number.
-func SideBytes(grants int) int64 {
-	return fileBytes(defaultRing, 1<<bits.Len(uint(cmp.Or(grants, defaultGrants)-1)))
+// SideBytes is the memory that each side of a connection takes on its machine, with a ring of so many bytes. It has
+// room for so many grants, rounded up to a power of two. 0 stands for the defaults.
+func SideBytes(ring, grants int) int64 {
+	return fileBytes(cmp.Or(ring, defaultRing), 1<<bits.Len(uint(cmp.Or(grants, defaultGrants)-1)))
 }
 
 // fileBytes is the size of a side's file.

@@ -150,7 +150,7 @@ func TestHealthyMachine(t *testing.T) {
 }
 
 func TestFindings(t *testing.T) {
-	const scheduler, server = "DMLC_ROLE=scheduler DMLC_PS_ROOT_URI=10.0.0.2 ", "DMLC_ROLE=server "
+	const scheduler, server, peer = "DMLC_ROLE=scheduler DMLC_PS_ROOT_URI=10.0.0.2 ", "DMLC_ROLE=server ", "DMLC_ROLE=peer STEPVAN_NUM_PEER=10 "
 	cases := []struct {
 		title, env string
 		damage     func(*machine)
@@ -166,6 +166,8 @@ func TestFindings(t *testing.T) {
 		{"localhost is meant", "DMLC_PS_ROOT_URI=localhost", func(m *machine) { m.hosts["localhost"] = []string{"::1"} }, Check{"scheduler name", OK, "localhost (::1)", ""}},
 
 		{"address on the route", server, nil, Check{"address", OK, "workers reach this server at 10.0.0.2", ""}},
+		{"address of a peer", peer, nil, Check{"address", OK, "the other peers reach this one at 10.0.0.2", ""}},
+		{"data port of a peer", peer + "DMLC_PORT=9000", nil, Check{"data port", OK, "9000 is free", ""}},
 		{"node unknown", server + "DMLC_NODE_HOST=nobody", nil, Check{"address", Fail, "DMLC_NODE_HOST=nobody", "set an address, or a name that `getent hosts nobody` finds"}},
 		{"node elsewhere", server + "DMLC_NODE_HOST=10.9.9.9", nil, Check{"address", Warn, "10.9.9.9 is not an address of this machine", "set DMLC_NODE_HOST to one of 10.0.0.2"}},
 		{"no interface", server + "DMLC_INTERFACE=eth7", nil, Check{"address", Fail, "DMLC_INTERFACE=eth7", "is not a network interface of this machine: set one of lo, eth0 (10.0.0.2)"}},
@@ -250,6 +252,8 @@ func TestFindings(t *testing.T) {
 		{"peer memory of children only", "", func(m *machine) { m.write("proc/sys/kernel/yama/ptrace_scope", "1\n") }, Check{"peer memory", OK, "by parents only", "kernel.yama.ptrace_scope=0"}},
 		{"peer memory filtered", "", func(m *machine) { m.peerMemory = unix.ENOSYS }, Check{"peer memory", OK, "function not implemented", "seccomp"}},
 		{"ring memory", "DMLC_NUM_SERVER=1000", nil, Check{"ring memory", OK, "804000KiB for up to 1000 peers on this machine, 804KiB each", ""}},
+		{"ring memory of a peer", peer, nil, Check{"ring memory", OK, "3204KiB for up to 9 peers on this machine, 356KiB each", ""}},
+		{"ring memory of a peer with large rings", peer + "STEPVAN_PEER_RING_BYTES=400000", nil, Check{"ring memory", OK, "7236KiB for up to 9 peers on this machine, 804KiB each", ""}},
 		{"ring memory with many grants", "DMLC_NUM_SERVER=10 STEPVAN_GRANTS=65536", nil, Check{"ring memory", OK, "51240KiB for up to 10 peers", ""}},
 		{"ring memory of a joint node", "DMLC_ROLE=joint DMLC_NUM_SERVER=10 DMLC_NUM_WORKER=10", nil, Check{"ring memory", OK, "16080KiB for up to 20 peers", ""}},
 		{"ring memory in a small container", "DMLC_NUM_SERVER=500", func(m *machine) { m.write("sys/fs/cgroup/pod/memory.max", strconv.Itoa(512<<20)) }, Check{"ring memory", Warn, "of 512MiB allowed by the control group", "limits.memory"}},

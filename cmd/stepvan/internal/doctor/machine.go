@@ -131,8 +131,8 @@ func (d host) processes() int {
 		if s.Role == stepvan.RoleJoint {
 			return 2
 		}
-		return s.NumWorkerInstances() + s.NumServerInstances() + 1
-	case s.Role == stepvan.RoleWorker || s.Role == stepvan.RoleServer:
+		return s.Instances() + 1
+	case s.Role == stepvan.RoleWorker || s.Role == stepvan.RoleServer || s.Role == stepvan.RolePeer:
 		return s.GroupSize
 	}
 	return 1

@@ -58,7 +58,8 @@ func (d network) resolve(ctx context.Context, key, host string) (reach.Addresses
 	return d.sys.Resolve(ctx, key, host)
 }
 
-// checkAddress finds the address by which workers reach this server, as its start does, and tries its data ports there.
+// checkAddress finds the address by which others reach this server or peer, as its start does, and tries its data ports
+// there.
 func (d network) checkAddress(ctx context.Context, root reach.Addresses) {
 	const name = "address"
 	s := d.settings
@@ -84,11 +85,19 @@ func (d network) checkAddress(ctx context.Context, root reach.Addresses) {
 		d.warn(name, at.Advertised+" is the loopback, which other machines cannot reach",
 			fmt.Sprintf("set DMLC_NODE_HOST to one of %v, or another DMLC_INTERFACE, or DMLC_LOCAL=1", public))
 	default:
-		d.ok(name, "workers reach this server at "+at.Advertised)
+		d.ok(name, reached(s.Role)+" at "+at.Advertised)
 	}
 	for _, port := range s.DataPorts() {
 		d.checkFree(ctx, "data port", "DMLC_PORT", at.Bind, port)
 	}
+}
+
+// reached names the instances that connect to a node of the role.
+func reached(r stepvan.Role) string {
+	if r == stepvan.RolePeer {
+		return "the other peers reach this one"
+	}
+	return "workers reach this server"
 }
 
 func (d network) isDown(name string) bool {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/config"
-	"github.com/stepvan/stepvan/van/shmvan"
+	"github.com/stepvan/stepvan/internal/reach"
 )
 
 // wantsShm reports whether nodes with these settings share memory where they can.
@@ -76,7 +76,7 @@ func (d sharing) checkPeerMemory() {
 
 // checkRings compares the memory of connections with peers on this machine with the free memory.
 func (d sharing) checkRings() {
-	each := config.Bytes(shmvan.SideBytes(d.settings.Grants))
+	each := reach.SideBytes(&d.settings)
 	peers := d.settings.Peers() - 1 // the scheduler carries no tensors
 	switch d.settings.Role {
 	case stepvan.RoleScheduler:
