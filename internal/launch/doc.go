@@ -1,5 +1,5 @@
-// Package launch runs a whole cluster on this machine: one scheduler, workers and
-// servers. Each is a process, and the package leaves none of them behind.
+// Package launch runs a whole cluster on this machine: one scheduler, workers,
+// servers and peers. Each is a process, and the package leaves none of them behind.
 //
 // Run reserves a port for the scheduler, gives each child its environment, and prints
 // the children's output line by line. It returns when the last process has ended. The

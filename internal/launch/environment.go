@@ -18,7 +18,7 @@ import (
 // belong to another cluster or to one process, so the children do not inherit them. With
 // Plan.GroupSize the same holds for the size of a group.
 var assigned = []string{
-	"DMLC_ROLE", "DMLC_NUM_WORKER", "DMLC_NUM_SERVER", "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT",
+	"DMLC_ROLE", "DMLC_NUM_WORKER", "DMLC_NUM_SERVER", "STEPVAN_NUM_PEER", "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT",
 	"DMLC_NODE_RANK", "DMLC_RANK_OFFSET", "DMLC_INSTANCE_ID", "STEPVAN_RANK", "STEPMESH_GPU", "DMLC_PORT",
 }
 
@@ -110,6 +110,7 @@ func ofScheduler(plan *Plan, port int, all []string) []string {
 		"DMLC_ROLE="+string(stepvan.RoleScheduler),
 		"DMLC_NUM_WORKER="+strconv.Itoa(plan.Workers),
 		"DMLC_NUM_SERVER="+strconv.Itoa(plan.Servers),
+		"STEPVAN_NUM_PEER="+strconv.Itoa(plan.Peers),
 		"DMLC_PS_ROOT_URI="+rootURI,
 		"DMLC_PS_ROOT_PORT="+strconv.Itoa(port),
 	)
@@ -125,7 +126,7 @@ func (e *environment) of(c Child) ([]string, error) {
 	if s.Role = c.Role; c.Role != stepvan.RoleScheduler {
 		s.NodeRank, s.GPU = c.Node, c.Device
 	}
-	if c.Role != stepvan.RoleServer { // only servers are dialled
+	if c.Role != stepvan.RoleServer && c.Role != stepvan.RolePeer { // the others are not dialled
 		s.Interface, s.NodeHost, s.NumPorts = "", "", 1
 	}
 	if err := s.Validate(); err != nil {

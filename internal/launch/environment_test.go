@@ -20,7 +20,9 @@ func TestEachChildKnowsItsPlace(t *testing.T) {
 	t.Setenv("DMLC_PORT", "4711")
 	t.Setenv("STEPVAN_LOG_LEVEL", "warn")
 	t.Setenv("UNRELATED", "kept")
-	plan := &Plan{Workers: 2, Servers: 3, GroupSize: 2, Env: []string{"STEPVAN_VAN=tcp", "STEPVAN_LOG_LEVEL=debug", "OWN=1"}}
+	t.Setenv("STEPVAN_NUM_PEER", "9")
+	t.Setenv("DMLC_NODE_HOST", "here")
+	plan := &Plan{Workers: 2, Servers: 3, Peers: 1, GroupSize: 2, Env: []string{"STEPVAN_VAN=tcp", "STEPVAN_LOG_LEVEL=debug", "OWN=1"}}
 	env, err := newEnvironment(plan, 1234)
 	require.NoError(t, err)
 	var names []string
@@ -32,7 +34,9 @@ func TestEachChildKnowsItsPlace(t *testing.T) {
 		require.Empty(t, warnings, "%v", c)
 		require.Equal(t, c.Role, s.Role)
 		require.Equal(t, "127.0.0.1:1234", s.RootAddr())
-		require.Equal(t, []int{2, 3, 2}, []int{s.NumWorker, s.NumServer, s.GroupSize})
+		require.Equal(t, []int{2, 3, 1, 2}, []int{s.NumWorker, s.NumServer, s.NumPeer, s.GroupSize})
+		dialled := c.Role == stepvan.RoleServer || c.Role == stepvan.RolePeer
+		require.Equal(t, dialled, s.NodeHost == "here", "%v", c)
 		require.Equal(t, config.VanTCP, s.Van)
 		require.Equal(t, config.LogDebug, s.LogLevel, "the plan's entries are on top")
 		require.Zero(t, s.Port)
@@ -43,7 +47,7 @@ func TestEachChildKnowsItsPlace(t *testing.T) {
 		require.Subset(t, environ, []string{"UNRELATED=kept", "OWN=1", env.mark})
 		names = append(names, c.String())
 	}
-	require.Equal(t, "scheduler server 0 server 1 server 2 server 3 server 4 server 5 worker 0 worker 1 worker 2 worker 3", strings.Join(names, " "))
+	require.Equal(t, "scheduler server 0 server 1 server 2 server 3 server 4 server 5 peer 0 peer 1 worker 0 worker 1 worker 2 worker 3", strings.Join(names, " "))
 }
 
 func TestGroupSizeOfTheEnvironment(t *testing.T) {

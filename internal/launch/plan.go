@@ -12,13 +12,15 @@ import (
 
 // Plan says what Run starts. Run only reads it, and keeps nothing of it.
 type Plan struct {
-	Workers, Servers int // nodes
-	GroupSize        int // instances per node, each a process; 0: DMLC_GROUP_SIZE of the environment, else 1
+	Workers, Servers, Peers int // nodes
 
-	Worker, Server []string // program and arguments of each worker and each server
-	Scheduler      []string // nil: the sub-command `scheduler` of Self
-	Self           Program  // runs stepvan; nil: this program
-	Dir            string   // where the children start; "": here
+	GroupSize int // instances per node, each a process; 0: DMLC_GROUP_SIZE of the environment, else 1
+
+	Worker, Server, Peer []string // program and arguments of each instance of the role
+
+	Scheduler []string // nil: the sub-command `scheduler` of Self
+	Self      Program  // runs stepvan; nil: this program
+	Dir       string   // where the children start; "": here
 
 	// Guard is the command that runs the function Guard: the sub-command GuardCommand of stepvan. When this process
 	// is killed, the guard kills what the children have started. Nil: those processes may survive.
@@ -48,7 +50,7 @@ type Plan struct {
 
 	// Result, if set, gives each child the write end of a pipe as descriptor 3 (see
 	// ResultFile). When no child has failed, Run's goroutine calls Result with the
-	// bytes of each child, in the order scheduler, servers, workers.
+	// bytes of each child, in the order scheduler, servers, peers, workers.
 	// A child may write up to MaxResult bytes. The bytes belong to the callee.
 	Result func(Child, []byte)
 }
@@ -58,7 +60,7 @@ const defaultGrace = 5 * time.Second
 
 // Child is a process of a run.
 type Child struct {
-	Role   stepvan.Role // scheduler, server or worker
+	Role   stepvan.Role // scheduler, server, peer or worker
 	Rank   int          // of the instance within its role: Node * group size + Device
 	Node   int          // DMLC_NODE_RANK
 	Device int          // STEPMESH_GPU, the instance within the node
@@ -80,6 +82,9 @@ func children(s config.Settings) []Child {
 	for rank := range s.NumServerInstances() {
 		out = append(out, instance(stepvan.RoleServer, rank, s.GroupSize))
 	}
+	for rank := range s.NumPeerInstances() {
+		out = append(out, instance(stepvan.RolePeer, rank, s.GroupSize))
+	}
 	for rank := range s.NumWorkerInstances() {
 		out = append(out, instance(stepvan.RoleWorker, rank, s.GroupSize))
 	}
@@ -97,6 +102,8 @@ func (p *Plan) command(role stepvan.Role) []string {
 		return p.Worker
 	case stepvan.RoleServer:
 		return p.Server
+	case stepvan.RolePeer:
+		return p.Peer
 	}
 	return p.Scheduler
 }

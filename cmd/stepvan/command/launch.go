@@ -24,6 +24,7 @@ type launchFlags struct {
 	groupSize int
 	van       string
 	server    string
+	peer      string
 	scheduler string
 	timeout   time.Duration
 	grace     time.Duration
@@ -34,8 +35,8 @@ func newLaunch(self launch.Program) *cobra.Command {
 	f := launchFlags{self: self, size: launch.Size{Workers: 1, Servers: 1}}
 	c := &cobra.Command{
 		Use:   "launch -n SIZE [flags] -- COMMAND [ARGUMENT...]",
-		Short: "Run a scheduler, workers and servers on this machine",
-		Long: `launch starts a scheduler and COMMAND as each worker and each server. Each process
+		Short: "Run a scheduler, workers, servers and peers on this machine",
+		Long: `launch starts a scheduler and COMMAND as each worker, server and peer. Each process
 reads its role from its environment: DMLC_ROLE, DMLC_NODE_RANK, DMLC_PS_ROOT_URI,
 DMLC_PS_ROOT_PORT (a free one) and the others. The processes inherit the settings of
 this environment.
@@ -51,6 +52,7 @@ is 128 plus its number, and after --timeout it is 124. The code is 126 when COMM
 cannot run, and 127 when it does not exist.`,
 		Example: `    stepvan launch -n 2w2s -- ./node                    two workers, two servers
     stepvan launch -n 8w4s --van tcp -- ./node          ... over TCP
+    stepvan launch -n 4p -- ./node                      four peers
     stepvan launch --server-command './server -v' -n 4w1s -- ./worker
     stepvan launch -n 1w1s --group-size 8 -- ./node     nodes of 8 instances each
     STEPVAN_LOG_LEVEL=debug stepvan launch -n 1w1s -- sh -c 'echo I am $DMLC_ROLE'`,
@@ -72,10 +74,11 @@ cannot run, and 127 when it does not exist.`,
 func (f *launchFlags) define(c *cobra.Command) {
 	flags := c.Flags()
 	flags.SetInterspersed(false) // flags after COMMAND belong to COMMAND, even without --
-	flags.VarP(&f.size, "nodes", "n", "worker and server nodes, like 2w2s, 8w4s, 3w")
+	flags.VarP(&f.size, "nodes", "n", "worker, server and peer nodes, like 2w2s, 8w4s, 4p, 2w2s4p")
 	flags.IntVar(&f.groupSize, "group-size", 0, "instances per node, each a process (default DMLC_GROUP_SIZE, else 1)")
 	flags.StringVar(&f.van, "van", "", "how payload travels: auto, shm, tcp (default STEPVAN_VAN, else auto)")
 	flags.StringVar(&f.server, "server-command", "", "shell command of the servers, instead of COMMAND")
+	flags.StringVar(&f.peer, "peer-command", "", "shell command of the peers, instead of COMMAND")
 	flags.StringVar(&f.scheduler, "scheduler-command", "", "shell command of the scheduler, instead of stepvan scheduler")
 	flags.DurationVar(&f.timeout, "timeout", 0, "stop all processes after this time (default none)")
 	flags.DurationVar(&f.grace, "grace", 5*time.Second, "time from SIGTERM to SIGKILL")
@@ -153,12 +156,24 @@ const tryTime = 5 * time.Second
 func opening(ctx context.Context, s config.Settings) string {
 	ctx, cancel := context.WithTimeout(ctx, tryTime)
 	defer cancel()
-	line := fmt.Sprintf("a scheduler, %s and %s", plural(s.NumServerInstances(), "server"), plural(s.NumWorkerInstances(), "worker"))
+	line := processes(s)
 	van, reason, err := reach.TryPair(ctx, s)
 	if err != nil {
 		return line // the errors of the nodes say more
 	}
 	return fmt.Sprintf("%s; tensors by %s (%s)", line, van, reason)
+}
+
+// processes reads "a scheduler, 1 server and 2 workers", "a scheduler and 4 peers", or has all of them.
+func processes(s config.Settings) string {
+	servers, workers, peers := s.NumServerInstances(), s.NumWorkerInstances(), s.NumPeerInstances()
+	switch {
+	case peers == 0:
+		return fmt.Sprintf("a scheduler, %s and %s", plural(servers, "server"), plural(workers, "worker"))
+	case servers+workers == 0:
+		return "a scheduler and " + plural(peers, "peer")
+	}
+	return fmt.Sprintf("a scheduler, %s, %s and %s", plural(servers, "server"), plural(peers, "peer"), plural(workers, "worker"))
 }
 
 func plural(n int, what string) string {
@@ -171,11 +186,14 @@ func plural(n int, what string) string {
 // plan makes a launch.Plan of the flags.
 func (f *launchFlags) plan(command []string) launch.Plan {
 	plan := launch.Plan{
-		Workers: f.size.Workers, Servers: f.size.Servers, GroupSize: f.groupSize,
-		Worker: command, Server: command, Self: f.self, Prefix: !f.noPrefix, Grace: f.grace,
+		Workers: f.size.Workers, Servers: f.size.Servers, Peers: f.size.Peers, GroupSize: f.groupSize,
+		Worker: command, Server: command, Peer: command, Self: f.self, Prefix: !f.noPrefix, Grace: f.grace,
 	}
 	if f.server != "" {
 		plan.Server = shell(f.server)
+	}
+	if f.peer != "" {
+		plan.Peer = shell(f.peer)
 	}
 	if f.scheduler != "" {
 		plan.Scheduler = shell(f.scheduler)

@@ -73,6 +73,28 @@ func TestLaunchOtherCommands(t *testing.T) {
 	require.Equal(t, []string{"scheduler | I schedule", "server 0  | I serve", "worker 0  | I work"}, lines)
 }
 
+func TestLaunchPeers(t *testing.T) {
+	const tell = `echo $DMLC_ROLE $DMLC_NODE_RANK/$STEPMESH_GPU of $DMLC_NUM_WORKER $DMLC_NUM_SERVER $STEPVAN_NUM_PEER`
+	for _, c := range []struct {
+		args    []string
+		opening string
+		lines   []string
+	}{
+		{[]string{"-n", "2p"}, "a scheduler and 2 peers", []string{"peer 0    | peer 0/ of 0 0 2", "peer 1    | peer 1/ of 0 0 2"}},
+		{[]string{"-n", "1p", "--group-size", "2"}, "a scheduler and 2 peers", []string{"peer 0    | peer 0/ of 0 0 1", "peer 1    | peer 0/1 of 0 0 1"}},
+		{[]string{"-n", "1w1s1p", "--peer-command", "echo I am a peer"}, "a scheduler, 1 server, 1 peer and 1 worker",
+			[]string{"peer 0    | I am a peer", "server 0  | server 0/ of 1 1 1", "worker 0  | worker 0/ of 1 1 1"}},
+	} {
+		args := append([]string{"launch", "--scheduler-command", "true"}, c.args...)
+		code, out, errOut := run(t, append(args, "--", "sh", "-c", tell)...)
+		require.Zero(t, code, errOut)
+		lines := strings.Split(strings.TrimSpace(out), "\n")
+		slices.Sort(lines)
+		require.Equal(t, c.lines, lines)
+		require.Contains(t, errOut, "launch    | "+c.opening+"; tensors by ")
+	}
+}
+
 func TestLaunchNamesTheFirstFailure(t *testing.T) {
 	code, _, errOut := run(t, "launch", "-n", "3w", "--", "sh", "-c", `if [ $DMLC_NODE_RANK = 1 ]; then echo oh no >&2; exit 5; fi; sleep 600`)
 	require.Equal(t, 5, code)

@@ -23,7 +23,8 @@ func newRoot(self launch.Program) *cobra.Command {
 		Use:   "stepvan",
 		Short: "Push tensors to servers, and pull their answers",
 		Long: `stepvan connects workers and servers: workers push tensors, and servers answer into
-the workers' memory. A scheduler introduces them to each other.
+the workers' memory. Peers exchange tensors with each other. A scheduler introduces them
+all to each other.
 
 Nodes read their settings from environment variables; ` + "`stepvan env`" + ` lists them.`,
 		Example: `    stepvan launch -n 2w2s -- ./node            a cluster on this machine
