@@ -99,6 +99,9 @@ func (s *Scheduler) Start(ctx context.Context) error {
 	return s.err
 }
 
+// Expects says which instances belong to the cluster: "2 workers and 1 server".
+func (s *Scheduler) Expects() string { return s.o.String() }
+
 // Barrier takes part in a round as the scheduler: group must include
 // GroupScheduler. It returns the same errors as Office.Barrier.
 func (s *Scheduler) Barrier(ctx context.Context, group Group, instances bool) error {

@@ -64,18 +64,20 @@ func betweenProcesses() []vanKind { return []vanKind{overTCP, overUnix, overShm}
 // shape is what a test cluster looks like.
 type shape struct {
 	workers, servers int // nodes
+	peers            int
 	group            int
-	joint            bool // workers and servers in common nodes
+	joint            bool   // workers and servers in common nodes
+	peer             string // the program of peers, where each node is a process
 	edit             func(*ps.Settings)
 	each             map[string]func(*ps.Settings)    // of single nodes, by "role rank"
 	fit              func(name string, cmd *exec.Cmd) // of processes: what is not in the settings
 	opts             []ps.Option
 }
 
-// settings lists those of all nodes: the scheduler, then servers, then workers.
+// settings lists those of all nodes: the scheduler, then servers, then peers, then workers.
 func (c shape) settings(van vanKind) (all []ps.Settings, opts []ps.Option) {
 	base := ps.DefaultSettings()
-	base.NumWorker, base.NumServer, base.GroupSize = c.workers, c.servers, max(c.group, 1)
+	base.NumWorker, base.NumServer, base.NumPeer, base.GroupSize = c.workers, c.servers, c.peers, max(c.group, 1)
 	base.RootURI, base.StartTimeout = "127.0.0.1", bound
 	base.LogLevel = config.LogOff
 	opts = append(c.opts, van.apply(&base)...)
@@ -100,6 +102,7 @@ func (c shape) settings(van vanKind) (all []ps.Settings, opts []ps.Option) {
 		return all, opts
 	}
 	add(ps.RoleServer, c.servers)
+	add(ps.RolePeer, c.peers)
 	add(ps.RoleWorker, c.workers)
 	return all, opts
 }
@@ -111,6 +114,7 @@ type cluster struct {
 	scheduler *ps.Node
 	servers   []*ps.Node
 	workers   []*ps.Node
+	peers     []*ps.Node
 }
 
 func start(t testing.TB, van vanKind, c shape) *cluster {
@@ -126,6 +130,9 @@ func start(t testing.TB, van vanKind, c shape) *cluster {
 		}
 		if n.Worker() != nil {
 			cl.workers = append(cl.workers, n)
+		}
+		if n.Role() == ps.RolePeer {
+			cl.peers = append(cl.peers, n)
 		}
 	}
 	t.Cleanup(func() { cl.abort() })

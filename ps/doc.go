@@ -1,4 +1,4 @@
-// Package ps starts a node of a cluster, and has all operations of a node. A node is a worker, a server, or the
+// Package ps starts a node of a cluster, and has all operations of a node. A node is a worker, a server, a peer, or the
 // scheduler. A joint node is a worker and a server in one process. Most programs import only this package and package
 // tensor.
 //
@@ -16,9 +16,10 @@
 //
 // # Start
 //
-// An instance is one worker or one server of the cluster. [Start] returns when every instance is connected with its
-// peers. It fails when that takes longer than STEPVAN_START_TIMEOUT. The error names the setting to change or the
-// instances that are missing. A Start that fails closes everything that it has opened.
+// An instance is one worker, server or peer of the cluster. [Start] returns when every worker is connected with its
+// servers, and every instance knows its peers. It fails when that takes longer than STEPVAN_START_TIMEOUT. The error
+// names the setting to change or the instances that are missing. A Start that fails closes everything that it has
+// opened.
 //
 // # Loss
 //
@@ -26,8 +27,9 @@
 // dead instance return an error that names it. The death of the scheduler ends the operations of all nodes.
 //
 // With lock-step batches (STEPVAN_BATCH=lockstep) no batch can be complete after a death. So the death of any worker or
-// server ends the operations of all nodes. With the other policies only exchanges with the dead instance fail. A node
-// that calls [Node.Stop] has left, and is not dead. A node that calls [Node.Close] without Stop is dead for the others.
+// server ends the operations of all workers and servers. With the other policies only exchanges with the dead instance
+// fail. The death of a peer fails only what names it, and leaves workers and servers alone. A node that calls
+// [Node.Stop] has left, and is not dead. A node that calls [Node.Close] without Stop is dead for the others.
 //
 // # Mistakes of this library
 //

@@ -13,11 +13,12 @@ import (
 	"github.com/stepvan/stepvan/worker"
 )
 
-// join registers a worker or server, connects it with its peers and passes the start barrier.
+// join registers a worker, server or peer, connects a worker with its servers, and passes the start barrier. Instances
+// with the role peer may connect after that, when each of them knows the others.
 func (m *member) join(ctx context.Context) error {
 	var own []string
 	var err error
-	if m.server != nil {
+	if m.worker == nil {
 		if own, err = m.net.Listen(ctx); err != nil {
 			return err
 		}
@@ -32,7 +33,7 @@ func (m *member) join(ctx context.Context) error {
 	}
 	stop := m.logWaiting(func() string { return "the others at the start barrier" })
 	defer stop()
-	if err := m.office.Barrier(ctx, Servers|Workers, true); err != nil {
+	if err := m.office.Barrier(ctx, everybody(m.node.settings), true); err != nil {
 		return err
 	}
 	if all := m.among(m.opened.end()); len(all) > 0 {
@@ -42,11 +43,24 @@ func (m *member) join(ctx context.Context) error {
 	return nil
 }
 
+// everybody is the group of all roles that the cluster has, without the scheduler.
+func everybody(s *Settings) (g Group) {
+	for group, nodes := range map[Group]int{Servers: s.NumServer, Workers: s.NumWorker, Peers: s.NumPeer} {
+		if nodes > 0 {
+			g |= group
+		}
+	}
+	return g
+}
+
 // connectPeers tells the worker or server its peers, and connects a worker with them. Without peers there is nothing to
 // do: operations return an error then.
 func (m *member) connectPeers(ctx context.Context) error {
 	peers := m.office.Peers()
 	rank := m.office.Self().Rank
+	if m.role == RolePeer {
+		return nil
+	}
 	if len(peers) == 0 {
 		m.log.Warn().Msg("this node is paired with nobody: check DMLC_NUM_WORKER, DMLC_NUM_SERVER and DMLC_INSTANCE_ID")
 		return nil

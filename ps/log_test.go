@@ -23,7 +23,7 @@ func TestTheSchedulerSaysThatItIsBound(t *testing.T) {
 		s.StartTimeout, s.LogLevel, s.LogFormat = 100*time.Millisecond, config.LogInfo, format
 		cmd := command("scheduler", s)
 		out, _ := cmd.CombinedOutput() // nobody joins
-		for _, words := range []string{fmt.Sprintf("bound to port %d", s.RootPort), "Bind to", "SCHEDULER_READY", "waiting for 1 workers and 1 servers"} {
+		for _, words := range []string{fmt.Sprintf("bound to port %d", s.RootPort), "Bind to", "SCHEDULER_READY", "waiting for 1 worker and 1 server"} {
 			require.Contains(t, string(out), words)
 		}
 	}

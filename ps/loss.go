@@ -10,9 +10,21 @@ func (m *member) dead(p Peer, err error) {
 	m.node.options.onDead(p, err)
 	m.link.SetEpoch(m.office.Epoch())
 	m.link.Expel(p.ID, err)
-	if p.Role == RoleScheduler || m.node.settings.Batch == config.BatchLockstep {
+	if m.needs(p) {
 		m.node.failOperations(clusterError(p, err))
 	}
+}
+
+// needs reports whether the member can do nothing without an instance that died. In lock-step, workers and servers need
+// all workers and servers. The death of a peer fails only what names it, and peers need no workers and servers.
+func (m *member) needs(p Peer) bool {
+	switch {
+	case p.Role == RoleScheduler:
+		return true
+	case p.Role == RolePeer, m.role == RolePeer:
+		return false
+	}
+	return m.node.settings.Batch == config.BatchLockstep
 }
 
 // clusterError is why the cluster no longer works, with the instance that died as the peer. The postoffice has named

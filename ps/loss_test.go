@@ -14,6 +14,49 @@ import (
 // lossBound is how long everybody may take to learn of a death.
 const lossBound = 2 * time.Second
 
+// A peer that is killed fails what names it. The lock-step of workers and servers continues, and so do the other peers.
+func TestKilledPeers(t *testing.T) {
+	for _, van := range []vanKind{overTCP, overShm} {
+		t.Run(van.name, func(t *testing.T) {
+			f := raise(t, van, shape{workers: 2, servers: 2, peers: 3, peer: "outlive"}, "serve", "work", 300)
+			require.NoError(t, f.peers[1].cmd.Process.Kill())
+			ctx, cancel := context.WithTimeout(context.Background(), lossBound)
+			defer cancel()
+			for _, p := range []*process{f.peers[0], f.peers[2]} {
+				err, failed := p.expect(ctx, "lost")
+				require.NoError(t, failed)
+				require.Contains(t, err, "peer 1")
+			}
+			f.all(limited(t), "done", f.peers[1])
+		})
+	}
+}
+
+// Peers continue when the death of another role has ended the lock-step. They end with the scheduler, within the bound.
+func TestPeersBesideTheKilled(t *testing.T) {
+	for _, van := range []vanKind{overTCP, overShm} {
+		for _, victim := range []string{"worker 1", "server 0", "scheduler"} {
+			t.Run(van.name+"/"+victim, func(t *testing.T) {
+				f := raise(t, van, shape{workers: 2, servers: 2, peers: 2, peer: "bereave"}, "serve", "work", 1<<30)
+				p := map[string]*process{"worker 1": f.workers[1], "server 0": f.servers[0], "scheduler": f.scheduler}[victim]
+				peers := f.peers
+				if victim != "scheduler" {
+					f.peers = nil
+				}
+				f.killed(p, victim)
+				f.peers = peers
+				if victim == "scheduler" {
+					return
+				}
+				for _, p := range f.peers {
+					_, err := p.expect(limited(t), "done")
+					require.NoError(t, err)
+				}
+			})
+		}
+	}
+}
+
 // Every wait ends with an error that names the process that was killed.
 func TestKilledProcesses(t *testing.T) {
 	for _, c := range []struct {

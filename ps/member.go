@@ -18,7 +18,7 @@ import (
 	"github.com/stepvan/stepvan/worker"
 )
 
-// member is one seat in the cluster: the scheduler, a worker or a server, with a link of
+// member is one seat in the cluster: the scheduler, a worker, a server or a peer, with a link of
 // its own. A joint node has two. The fields of other roles are nil.
 type member struct {
 	node *Node
@@ -100,7 +100,7 @@ func (m *member) build() (err error) {
 			Routing: s.Routing, Handles: s.Handles, Outstanding: s.Outstanding, InPlaceBytes: inPlaceOf(s),
 			Files: m.net.Memories(), CheckBorrowed: s.CheckBorrowed, Trace: m.ring, Log: m.log,
 		})
-	default:
+	case RoleServer:
 		if m.server, err = server.New(m.link, server.Options{
 			Policy: s.Policy(), Handles: s.Handles, PoolLimit: int64(s.PoolBytes),
 			Memory: m.net.Pool, CheckBorrowed: s.CheckBorrowed, Trace: m.ring, Log: m.log,
@@ -125,7 +125,7 @@ func (m *member) postofficeOptions() postoffice.Options {
 func (m *member) buildScheduler() (err error) {
 	s := m.node.settings
 	m.scheduler, err = postoffice.NewScheduler(m.link, postoffice.SchedulerOptions{
-		Options: m.postofficeOptions(), Workers: s.NumWorkerInstances(), Servers: s.NumServerInstances(),
+		Options: m.postofficeOptions(), Workers: s.NumWorkerInstances(), Servers: s.NumServerInstances(), Peers: s.NumPeerInstances(),
 		Pairing: s.Pairing, StartTimeout: s.StartTimeout,
 	})
 	if err == nil {
@@ -160,8 +160,7 @@ func (m *member) openScheduler(ctx context.Context) error {
 		return err
 	}
 	// Scripts of StepMesh and of its forks wait for the words in parentheses.
-	m.log.Info().Msgf("bound to port %d, waiting for %d workers and %d servers (Bind to, SCHEDULER_READY)",
-		port, m.node.settings.NumWorkerInstances(), m.node.settings.NumServerInstances())
+	m.log.Info().Msgf("bound to port %d, waiting for %s (Bind to, SCHEDULER_READY)", port, m.scheduler.Expects())
 	m.node.settings.RootPort = port
 	m.node.options.onListen(port)
 	return m.scheduler.Start(ctx)

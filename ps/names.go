@@ -24,20 +24,21 @@ type Settings = config.Settings
 type Role = stepvan.Role
 
 // These are the roles of a node. A joint node is a worker and a server in one process. The Role of a [Peer] is never
-// RoleJoint.
+// RoleJoint. A node with RolePeer talks to the other nodes with that role.
 const (
 	RoleWorker    = stepvan.RoleWorker
 	RoleServer    = stepvan.RoleServer
 	RoleScheduler = stepvan.RoleScheduler
 	RoleJoint     = stepvan.RoleJoint
+	RolePeer      = stepvan.RolePeer
 )
 
 // Rank is the number of an instance among those of its role, from 0.
 type Rank = stepvan.Rank
 
-// Peer is what the cluster knows about one instance. Its most important fields are Role, Rank, Host and PID. NodeRank
-// is the rank of its group of instances (DMLC_NODE_RANK). LocalRank is its index in that group. [postoffice.Peer.Name]
-// returns "worker 3", for example. [postoffice.Peer.String] adds the host and the process ID.
+// Peer is what the cluster knows about one instance, of any role. Its most important fields are Role, Rank, Host and
+// PID. NodeRank is the rank of its group of instances (DMLC_NODE_RANK). LocalRank is its index in that group.
+// [postoffice.Peer.Name] returns "worker 3", for example. [postoffice.Peer.String] adds the host and the process ID.
 type Peer = postoffice.Peer
 
 // Group is a set of roles, for [Node.Barrier]. [postoffice.Group.Has] reports whether a role is in it.
@@ -49,6 +50,7 @@ const (
 	Scheduler = postoffice.GroupScheduler
 	Servers   = postoffice.GroupServers
 	Workers   = postoffice.GroupWorkers
+	Peers     = postoffice.GroupPeers
 )
 
 // Pairing says which servers a worker exchanges tensors with.

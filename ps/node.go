@@ -72,7 +72,8 @@ func (n *Node) Server() *Server {
 func (n *Node) Memory() *tensor.Allocator { return n.memory }
 
 // Peers lists the instances that this node exchanges tensors with, in the order of their ranks. A worker has servers, a
-// server has workers, and a joint node has both. For the scheduler it lists all instances that live.
+// server has workers, and a joint node has both. A node with [RolePeer] has the others with that role. For the
+// scheduler it lists all instances that live.
 func (n *Node) Peers() []Peer {
 	var out []Peer
 	for _, m := range n.members {

@@ -82,6 +82,23 @@ var programs = map[string]func(ctx context.Context, n *ps.Node) error{
 			return ctx.Err()
 		}
 	},
+	// bereave waits for the end of a barrier over all roles, since somebody dies, and then enters many barriers of
+	// peers.
+	"bereave": func(ctx context.Context, n *ps.Node) error {
+		if err := n.Barrier(ctx, ps.Servers|ps.Workers|ps.Peers, true); !errors.Is(err, stepvan.ErrPeerLost) {
+			return fmt.Errorf("nobody has died: %w", err)
+		}
+		return passBarriers(ctx, n)
+	},
+	// outlive enters barriers of peers until one of them dies, and continues alone.
+	"outlive": func(ctx context.Context, n *ps.Node) error {
+		for {
+			if err := n.Barrier(ctx, ps.Peers, true); err != nil {
+				fmt.Println("lost", strings.ReplaceAll(err.Error(), "\n", "; "))
+				return n.Err()
+			}
+		}
+	},
 	// mourn waits until the cluster no longer works, and returns the peers that the errors of all operations name.
 	"mourn": func(ctx context.Context, n *ps.Node) error {
 		<-n.Done()
@@ -131,6 +148,16 @@ var programs = map[string]func(ctx context.Context, n *ps.Node) error{
 		}
 		return h.Wait(ctx)
 	},
+}
+
+// passBarriers enters a hundred barriers of peers.
+func passBarriers(ctx context.Context, n *ps.Node) error {
+	for range 100 {
+		if err := n.Barrier(ctx, ps.Peers, true); err != nil {
+			return err
+		}
+	}
+	return n.Err()
 }
 
 // runProgram runs a program on a node of the environment, stops the node, and reports whether all went well.
@@ -223,9 +250,9 @@ func command(program string, s ps.Settings, more ...string) *exec.Cmd {
 
 // family is a cluster of processes.
 type family struct {
-	t                testing.TB
-	scheduler        *process
-	servers, workers []*process
+	t                       testing.TB
+	scheduler               *process
+	servers, workers, peers []*process
 }
 
 // raise starts a process for each node of c with the program of its role, and returns when all have started.
@@ -247,9 +274,12 @@ func launch(t testing.TB, van vanKind, c shape, server, worker string, count int
 	require.NoError(t, err)
 	for _, s := range all[1:] {
 		s.RootPort = port
-		if s.Role == ps.RoleServer {
+		switch s.Role {
+		case ps.RoleServer:
 			f.servers = append(f.servers, spawn(t, server, s, count, c.fit))
-		} else {
+		case ps.RolePeer:
+			f.peers = append(f.peers, spawn(t, c.peer, s, count, c.fit))
+		default:
 			f.workers = append(f.workers, spawn(t, worker, s, count, c.fit))
 		}
 	}
@@ -257,7 +287,7 @@ func launch(t testing.TB, van vanKind, c shape, server, worker string, count int
 }
 
 func (f *family) processes() []*process {
-	return append(append([]*process{f.scheduler}, f.servers...), f.workers...)
+	return slices.Concat([]*process{f.scheduler}, f.servers, f.peers, f.workers)
 }
 
 // all expects a line of every process that is not left out.

@@ -18,7 +18,7 @@ func (n *Node) Storages() *storages.Table { return n.storages }
 func (n *Node) makeStorages() {
 	needed := false
 	for _, m := range n.members {
-		needed = needed || m.role != RoleScheduler && m.link.Registry.Needed()
+		needed = needed || m.registers() && m.link.Registry.Needed()
 	}
 	if !needed || n.settings.Register != config.RegisterAuto {
 		return
@@ -43,6 +43,9 @@ func (n *Node) registerStorage(t tensor.Tensor) (storages.Registration, error) {
 	}
 	return all, nil
 }
+
+// registers reports whether the member can register memory.
+func (m *member) registers() bool { return m.worker != nil || m.server != nil }
 
 func (m *member) registerStorage(t tensor.Tensor) (storages.Registration, error) {
 	if m.worker == nil {
