@@ -125,6 +125,11 @@ int32_t stepvan_info(uint64_t node, stepvan_node_info *info, stepvan_error *erro
 	return forked ? refuse(error) : goInfo(node, info, error);
 }
 
+int32_t stepvan_peer_info(uint64_t node, uint32_t *rank, uint32_t *size, stepvan_error *error)
+{
+	return forked ? refuse(error) : goPeerInfo(node, rank, size, error);
+}
+
 int32_t stepvan_health(uint64_t node, stepvan_error *error)
 {
 	return forked ? refuse(error) : goHealth(node, error);

@@ -304,7 +304,7 @@ func goInfo(id cUint64, info *C.stepvan_node_info, e *cError) cCode {
 	})
 }
 
-var roles = map[ps.Role]cUint32{ps.RoleWorker: roleWorker, ps.RoleServer: roleServer, ps.RoleJoint: roleJoint, ps.RoleScheduler: roleScheduler}
+var roles = map[ps.Role]cUint32{ps.RoleWorker: roleWorker, ps.RoleServer: roleServer, ps.RoleJoint: roleJoint, ps.RoleScheduler: roleScheduler, ps.RolePeer: rolePeer}
 
 // goHealth implements
 //
@@ -338,10 +338,10 @@ func goBarrier(id cUint64, groups cUint32, perInstance cInt32, limit cInt64, e *
 
 // groupOf converts groups of C.
 func groupOf(groups cUint32) (g ps.Group, err error) {
-	if groups&^(roleWorker|roleServer|roleScheduler) != 0 {
-		return 0, invalid("groups: some do not exist (got %#x): join STEPVAN_WORKER, STEPVAN_SERVER and STEPVAN_SCHEDULER", groups)
+	if groups&^(roleWorker|roleServer|roleScheduler|rolePeer) != 0 {
+		return 0, invalid("groups: some do not exist (got %#x): join STEPVAN_WORKER, STEPVAN_SERVER, STEPVAN_PEER and STEPVAN_SCHEDULER", groups)
 	}
-	for bit, group := range [...]ps.Group{0: ps.Workers, 1: ps.Servers, 2: ps.Scheduler} {
+	for bit, group := range [...]ps.Group{0: ps.Workers, 1: ps.Servers, 2: ps.Scheduler, 3: ps.Peers} {
 		if groups&(1<<bit) != 0 {
 			g |= group
 		}

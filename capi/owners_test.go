@@ -249,7 +249,7 @@ func TestBarriersWithTheScheduler(t *testing.T) {
 			}
 		})
 	}
-	for _, groups := range []cUint32{0, roleScheduler, roleWorker | roleServer, 8, roleWorker | roleScheduler | 8} {
+	for _, groups := range []cUint32{0, roleScheduler, roleWorker | roleServer, rolePeer, 16, roleWorker | roleScheduler | 16} {
 		require.Equal(t, codeInvalid, goBarrier(c.scheduler, groups, 1, 0, c.e), groups)
 	}
 	require.Equal(t, codeTimeout, goBarrier(c.scheduler, roleServer|roleScheduler, 1, 1000, c.e))

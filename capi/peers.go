@@ -28,11 +28,27 @@ func goPeers(id cUint64, peers *C.stepvan_peer, capacity cUint64, count *cUint64
 	})
 }
 
+// goPeerInfo implements
+//
+//	int32_t stepvan_peer_info(uint64_t node, uint32_t *rank, uint32_t *size, stepvan_error *error);
+//
+//export goPeerInfo
+func goPeerInfo(id cUint64, rank, size *cUint32, e *cError) cCode {
+	return onNode(id, e, func(n *node) error {
+		live := n.live.Load()
+		switch {
+		case live.Role() != ps.RolePeer:
+			return invalid("this node is a %s, and only a peer has a rank among peers", live.Role())
+		case rank == nil || size == nil:
+			return isNull("rank or size")
+		}
+		*rank, *size = cUint32(live.Rank()), cUint32(len(live.Peers())+1)
+		return nil
+	})
+}
+
 func peer(p *ps.Peer, connections ps.Connections) (c cPeer) {
-	c.role = roleServer
-	if p.Role == ps.RoleWorker {
-		c.role = roleWorker
-	}
+	c.role = roles[p.Role]
 	c.rank, c.node_rank, c.instance, c.pid = cInt32(p.Rank), cInt32(p.NodeRank), cInt32(p.LocalRank), cInt32(p.PID)
 	write(unsafe.Slice((*byte)(unsafe.Pointer(&c.host)), len(c.host)), p.Host)
 	for i := range connections {

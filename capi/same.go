@@ -41,6 +41,7 @@ var (
 	_ = [1]struct{}{}[roleWorker-1<<0]
 	_ = [1]struct{}{}[roleServer-1<<1]
 	_ = [1]struct{}{}[roleScheduler-1<<2]
+	_ = [1]struct{}{}[rolePeer-1<<3]
 
 	_ = [1]struct{}{}[C.STEPVAN_ROUTING_DEFAULT-0]
 	_ = [1]struct{}{}[C.STEPVAN_BROADCAST-1]

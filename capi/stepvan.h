@@ -222,11 +222,15 @@ typedef struct stepvan_setting {
 	const char *value;
 } stepvan_setting;
 
-/* Roles, and groups of a barrier (join them with |). A joint process is worker and server. */
+/*
+ * Roles, and groups of a barrier (join them with |). A joint process is worker and server. A peer
+ * talks to the other peers.
+ */
 #define STEPVAN_WORKER 1u
 #define STEPVAN_SERVER 2u
 #define STEPVAN_JOINT 3u
 #define STEPVAN_SCHEDULER 4u
+#define STEPVAN_PEER 8u
 
 /*
  * Starts a node with the environment of this moment and `count` settings. The node joins the
@@ -288,7 +292,7 @@ int32_t stepvan_close(uint64_t node, stepvan_error *error);
  * before it has started.
  */
 typedef struct stepvan_node_info {
-	uint32_t role;       /* STEPVAN_WORKER, _SERVER, _JOINT or _SCHEDULER */
+	uint32_t role;       /* STEPVAN_WORKER, _SERVER, _JOINT, _SCHEDULER or _PEER */
 	int32_t worker_rank; /* -1 unless it is a worker */
 	int32_t server_rank; /* -1 unless it is a server */
 	uint32_t servers;    /* S: servers that a broadcast of this worker reaches */
@@ -300,6 +304,12 @@ typedef struct stepvan_node_info {
 int32_t stepvan_info(uint64_t node, stepvan_node_info *info, stepvan_error *error);
 
 /*
+ * Writes the rank of a peer, and the number of peers in the cluster, itself included. A node of
+ * another role gets STEPVAN_INVALID.
+ */
+int32_t stepvan_peer_info(uint64_t node, uint32_t *rank, uint32_t *size, stepvan_error *error);
+
+/*
  * Returns why the cluster has failed (STEPVAN_PEER_LOST, with the node that died). It returns
  * STEPVAN_OK while the cluster works, and after an orderly stop.
  */
@@ -307,7 +317,7 @@ int32_t stepvan_health(uint64_t node, stepvan_error *error);
 
 /* A peer: an instance that this node exchanges tensors with. */
 typedef struct stepvan_peer {
-	uint32_t role;     /* STEPVAN_WORKER or STEPVAN_SERVER */
+	uint32_t role;     /* STEPVAN_WORKER, STEPVAN_SERVER or STEPVAN_PEER */
 	int32_t rank;      /* of the instance, within its role */
 	int32_t node_rank; /* of its node: the group of instances on its machine */
 	int32_t instance;  /* index within that group */
@@ -320,17 +330,18 @@ typedef struct stepvan_peer {
 
 /*
  * Lists the peers, by role and rank. A worker's peers are its servers, and a server's are its
- * workers. A scheduler's peers are all living nodes. *count is always the number of peers; with
+ * workers. Those of a node with the role STEPVAN_PEER are the others with that role. A scheduler's
+ * peers are all living nodes. *count is always the number of peers; with
  * STEPVAN_TOO_SMALL the first `capacity` were written. peers may be NULL when capacity is 0.
  */
 int32_t stepvan_peers(uint64_t node, stepvan_peer *peers, uint64_t capacity, uint64_t *count, stepvan_error *error);
 
 /*
  * Waits until every member of the groups has called stepvan_barrier with them. The members are all
- * instances or, when per_instance is 0, one instance of every node. groups is STEPVAN_WORKER,
- * STEPVAN_SERVER or both. Add STEPVAN_SCHEDULER where the scheduler takes part too. This node must
- * be in one of the groups (else STEPVAN_INVALID). After STEPVAN_TIMEOUT the next call with the same
- * groups continues this barrier.
+ * instances or, when per_instance is 0, one instance of every node. groups is one or more of
+ * STEPVAN_WORKER, STEPVAN_SERVER and STEPVAN_PEER. Add STEPVAN_SCHEDULER where the scheduler takes
+ * part too. This node must be in one of the groups (else STEPVAN_INVALID). After STEPVAN_TIMEOUT the
+ * next call with the same groups continues this barrier.
  */
 int32_t stepvan_barrier(uint64_t node, uint32_t groups, int32_t per_instance, int64_t timeout_ns, stepvan_error *error);
 

@@ -61,4 +61,5 @@ const (
 	roleServer    = C.STEPVAN_SERVER
 	roleJoint     = C.STEPVAN_JOINT
 	roleScheduler = C.STEPVAN_SCHEDULER
+	rolePeer      = C.STEPVAN_PEER
 )

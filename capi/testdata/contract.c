@@ -140,6 +140,7 @@ static void refuses_nodes(uint64_t node, int32_t want)
 	REFUSED(want, stepvan_close(node, &error));
 	REFUSED(want, stepvan_info(node, &info, &error));
 	REFUSED(want, stepvan_health(node, &error));
+	REFUSED(want, stepvan_peer_info(node, &rank, &rank, &error));
 	REFUSED(want, stepvan_peers(node, NULL, 0, &n, &error));
 	REFUSED(want, stepvan_barrier(node, STEPVAN_WORKER, 1, 0, &error));
 	REFUSED(want, stepvan_alloc(node, 8, 0, &data, &m, &error));
@@ -593,6 +594,68 @@ static void peers(void)
 	OK(stepvan_health(worker, &error));
 	OK(stepvan_barrier(worker, STEPVAN_WORKER, 1, -1, &error));
 	REFUSED(STEPVAN_TIMEOUT, stepvan_barrier(worker, STEPVAN_WORKER | STEPVAN_SERVER, 1, 1000000, &error));
+	uint32_t rank, size;
+	REFUSED(STEPVAN_INVALID, stepvan_peer_info(worker, &rank, &size, &error));
+	IS(1, strstr(error.message, "this node is a worker") != NULL);
+}
+
+static uint64_t start_of_peers(const char *role, const char *port)
+{
+	const stepvan_setting settings[] = {
+		{"DMLC_ROLE", role}, {"STEPVAN_NUM_PEER", "2"}, {"DMLC_NUM_WORKER", NULL}, {"DMLC_NUM_SERVER", NULL},
+		{"DMLC_LOCAL", "1"}, {"DMLC_PS_ROOT_PORT", port}, {"STEPVAN_LOG_LEVEL", "error"}, {"STEPVAN_START_TIMEOUT", "60s"},
+	};
+	uint64_t node = 0;
+	IS(STEPVAN_TIMEOUT, stepvan_start(settings, sizeof settings / sizeof *settings, 0, &node, &error));
+	return node;
+}
+
+static void *stop_node(void *node)
+{
+	OK(stepvan_stop(*(uint64_t *)node, -1, NULL));
+	OK(stepvan_close(*(uint64_t *)node, NULL));
+	return NULL;
+}
+
+/* A cluster of peers alone. */
+static void peers_alone(void)
+{
+	struct timespec moment = {0, 1000000};
+	stepvan_node_info info;
+	stepvan_peer other;
+	char port[16];
+	uint64_t node[3], n;
+	uint32_t rank[2], size = 0;
+	node[2] = start_of_peers("scheduler", "0");
+	for (info.root_port = 0; info.root_port == 0; nanosleep(&moment, NULL))
+		OK(stepvan_info(node[2], &info, &error));
+	snprintf(port, sizeof port, "%" PRIu32, info.root_port);
+	for (int i = 0; i < 2; i++)
+		node[i] = start_of_peers("peer", port);
+	for (int i = 0; i < 3; i++)
+		OK(stepvan_start_wait(node[i], -1, &error));
+	for (int i = 0; i < 2; i++) {
+		OK(stepvan_info(node[i], &info, &error));
+		IS(STEPVAN_PEER, info.role);
+		IS(-1, info.worker_rank);
+		IS(-1, info.server_rank);
+		REFUSED(STEPVAN_INVALID, stepvan_peer_info(node[i], NULL, &size, &error));
+		OK(stepvan_peer_info(node[i], &rank[i], &size, &error));
+		IS(2, size);
+		OK(stepvan_peers(node[i], &other, 1, &n, &error));
+		IS(1, n);
+		IS(STEPVAN_PEER, other.role);
+		IS(1 - (int)rank[i], other.rank);
+		REFUSED(STEPVAN_INVALID, stepvan_barrier(node[i], STEPVAN_WORKER, 1, 0, &error));
+		REFUSED(STEPVAN_TIMEOUT, stepvan_barrier(node[i], STEPVAN_PEER, 1, 1000000, &error));
+		OK(stepvan_health(node[i], &error));
+	}
+	IS(1, rank[0] + rank[1]);
+	pthread_t thread[3];
+	for (int i = 0; i < 3; i++)
+		IS(0, pthread_create(&thread[i], NULL, stop_node, &node[i]));
+	for (int i = 0; i < 3; i++)
+		IS(0, pthread_join(thread[i], NULL));
 }
 
 /* A forked child is refused by every function, and can end; the parent continues. */
@@ -887,6 +950,7 @@ int main(int argc, char **argv)
 	exchanges();
 	registers();
 	peers();
+	peers_alone();
 	forks();
 	stops();
 	leaves();
