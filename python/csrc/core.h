@@ -241,6 +241,7 @@ PyObject *node_close(PyObject *self, PyObject *node);
 PyObject *stop_at_exit(PyObject *self, arguments args, Py_ssize_t count);
 extern uint64_t closes_begun, closes_ended;
 PyObject *node_info(PyObject *self, PyObject *node);
+PyObject *node_peer_info(PyObject *self, PyObject *node);
 PyObject *node_peers(PyObject *self, PyObject *node);
 PyObject *node_health(PyObject *self, PyObject *node);
 PyObject *node_barrier(PyObject *self, arguments args, Py_ssize_t count);

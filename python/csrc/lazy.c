@@ -25,6 +25,7 @@
 	X(int32_t, stop, (uint64_t node, int64_t timeout_ns, stepvan_error *error), (node, timeout_ns, error), failed(error)) \
 	X(int32_t, close, (uint64_t node, stepvan_error *error), (node, error), failed(error)) \
 	X(int32_t, info, (uint64_t node, stepvan_node_info *info, stepvan_error *error), (node, info, error), failed(error)) \
+	X(int32_t, peer_info, (uint64_t node, uint32_t *rank, uint32_t *size, stepvan_error *error), (node, rank, size, error), failed(error)) \
 	X(int32_t, health, (uint64_t node, stepvan_error *error), (node, error), failed(error)) \
 	X(int32_t, peers, (uint64_t node, stepvan_peer *peers, uint64_t capacity, uint64_t *count, stepvan_error *error), (node, peers, capacity, count, error), failed(error)) \
 	X(int32_t, barrier, (uint64_t node, uint32_t groups, int32_t per_instance, int64_t timeout_ns, stepvan_error *error), (node, groups, per_instance, timeout_ns, error), failed(error)) \

@@ -20,6 +20,7 @@ static PyMethodDef methods[] = {
 	{"close", node_close, METH_O, NULL},
 	FAST("stop_at_exit", stop_at_exit),
 	{"info", node_info, METH_O, NULL},
+	{"peer_info", node_peer_info, METH_O, NULL},
 	{"peers", node_peers, METH_O, NULL},
 	{"health", node_health, METH_O, NULL},
 

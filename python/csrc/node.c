@@ -133,6 +133,17 @@ static PyObject *peer_list(const stepvan_peer *peers, uint64_t count)
 	return list;
 }
 
+/* peer_info(node) -> (rank, size) */
+PyObject *node_peer_info(PyObject *self, PyObject *number)
+{
+	uint64_t node;
+	uint32_t rank, size;
+	stepvan_error error;
+	if (to_u64(number, &node, "node") < 0 || check_on(node, "peer", stepvan_peer_info(node, &rank, &size, &error), &error) < 0)
+		return NULL;
+	return Py_BuildValue("(II)", rank, size);
+}
+
 /* peers(node) -> [(role, rank, node rank, instance, pid, host, van, reason)] */
 PyObject *node_peers(PyObject *self, PyObject *number)
 {
@@ -177,20 +188,31 @@ static int32_t meet(void *call, int64_t slice, stepvan_error *error)
 	return stepvan_barrier(m->node, m->groups, m->per_instance, slice, error);
 }
 
-/* barrier(node, workers, servers, scheduler, per_instance, timeout) */
+/* The groups that a flag stands for, or -1 with an exception. */
+static int group_if(PyObject *flag, uint32_t group, uint32_t *groups)
+{
+	int on = PyObject_IsTrue(flag);
+	if (on > 0)
+		*groups |= group;
+	return on;
+}
+
+/* barrier(node, workers, servers, peers, scheduler, per_instance, timeout) */
 PyObject *node_barrier(PyObject *self, arguments args, Py_ssize_t count)
 {
 	meeting m;
 	int64_t limit;
-	if (expect(count, 6, 6, "barrier") < 0 || to_u64(args[0], &m.node, "node") < 0 || to_limit(args[5], &limit) < 0)
+	m.groups = 0;
+	if (expect(count, 7, 7, "barrier") < 0 || to_u64(args[0], &m.node, "node") < 0 || to_limit(args[6], &limit) < 0)
 		return NULL;
-	int workers = PyObject_IsTrue(args[1]), servers = PyObject_IsTrue(args[2]), scheduler = PyObject_IsTrue(args[3]);
-	m.per_instance = PyObject_IsTrue(args[4]);
-	if (workers < 0 || servers < 0 || scheduler < 0 || m.per_instance < 0)
+	if (group_if(args[1], STEPVAN_WORKER, &m.groups) < 0 || group_if(args[2], STEPVAN_SERVER, &m.groups) < 0 ||
+	        group_if(args[3], STEPVAN_PEER, &m.groups) < 0)
 		return NULL;
-	m.groups = (workers ? STEPVAN_WORKER : 0) | (servers ? STEPVAN_SERVER : 0) | (scheduler ? STEPVAN_SCHEDULER : 0);
-	if (!workers && !servers)
-		return raise_invalid("barrier: neither workers nor servers take part: say True for one of them at least");
+	if (m.groups == 0)
+		return raise_invalid("barrier: neither workers nor servers nor peers take part: say True for one of them at least");
+	m.per_instance = PyObject_IsTrue(args[5]);
+	if (m.per_instance < 0 || group_if(args[4], STEPVAN_SCHEDULER, &m.groups) < 0)
+		return NULL;
 	if (wait_on(m.node, "barrier", meet, &m, limit) < 0)
 		return NULL;
 	Py_RETURN_NONE;

@@ -50,11 +50,12 @@ def free_port() -> int:
     return s.getsockname()[1]
 
 
-def environment(workers: int = 1, servers: int = 1, **settings: str) -> dict[str, str]:
+def environment(workers: int = 1, servers: int = 1, peers: int = 0, **settings: str) -> dict[str, str]:
     """The settings of a cluster on this machine."""
     return {
         "DMLC_NUM_WORKER": str(workers),
         "DMLC_NUM_SERVER": str(servers),
+        "STEPVAN_NUM_PEER": str(peers),
         "DMLC_PS_ROOT_URI": "127.0.0.1",
         "DMLC_PS_ROOT_PORT": str(free_port()),
         "DMLC_LOCAL": "1",
@@ -66,16 +67,18 @@ def environment(workers: int = 1, servers: int = 1, **settings: str) -> dict[str
 
 
 class Cluster:
-    """A scheduler, workers and servers, all in this process."""
+    """A scheduler, workers, servers and peers, all in this process."""
 
-    def __init__(self, workers: int, servers: int, **settings: str) -> None:
-        self.settings = environment(workers, servers, **settings)
+    def __init__(self, workers: int, servers: int, peers: int = 0, **settings: str) -> None:
+        self.settings = environment(workers, servers, peers, **settings)
         roles = [("scheduler", 0)]
         roles += [("worker", i) for i in range(workers)] + [("server", i) for i in range(servers)]
+        roles += [("peer", i) for i in range(peers)]
         self.pool = ThreadPoolExecutor(len(roles) + 4)
         self.nodes = list(self.pool.map(lambda role: self.node(*role), roles))
         self.workers = self.nodes[1 : 1 + workers]
-        self.servers = self.nodes[1 + workers :]
+        self.servers = self.nodes[1 + workers : 1 + workers + servers]
+        self.peers = self.nodes[1 + workers + servers :]
         self.serving: list[Any] = []
         self.open = True
 
@@ -110,8 +113,8 @@ def cluster() -> Iterator[Callable[..., Cluster]]:
     """Makes clusters, which stop when the test has passed."""
     made: list[Cluster] = []
 
-    def make(workers: int = 1, servers: int = 1, **settings: str) -> Cluster:
-        made.append(Cluster(workers, servers, **settings))
+    def make(workers: int = 1, servers: int = 1, peers: int = 0, **settings: str) -> Cluster:
+        made.append(Cluster(workers, servers, peers, **settings))
         return made[-1]
 
     try:

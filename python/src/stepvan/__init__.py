@@ -55,6 +55,7 @@ from stepvan._errors import (
     WouldBlockError,
 )
 from stepvan._node import Node, Peer
+from stepvan._peering import Peering
 from stepvan._registration import Registration
 from stepvan._server import Pull, Request, Response, Server
 from stepvan._worker import Handle, Trace, Worker
@@ -77,6 +78,7 @@ __all__ = [
     "OutOfMemoryError",
     "Peer",
     "PeerLostError",
+    "Peering",
     "ProtocolError",
     "Pull",
     "Registration",

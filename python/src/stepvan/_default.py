@@ -118,7 +118,7 @@ def barrier(
     include_server: bool, include_worker: bool, instance_barrier: bool = True, timeout: float | None = None
 ) -> None:
     """Waits until every member of the groups has called it. See Node.barrier."""
-    _core.barrier(_number(), include_worker, include_server, False, instance_barrier, timeout)
+    _core.barrier(_number(), include_worker, include_server, False, False, instance_barrier, timeout)
 
 
 def _allocating() -> Node:

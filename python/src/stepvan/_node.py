@@ -11,19 +11,20 @@ from stepvan import _core
 from stepvan._errors import ClosedError, Error, ExpiredError, InternalError, InvalidError, PeerLostError, cut
 from stepvan._local import Local
 from stepvan._memory import make
+from stepvan._peering import Peering
 from stepvan._registration import Registration
 from stepvan._server import Server
 from stepvan._worker import Worker
 
-Role = Literal["worker", "server", "joint", "scheduler"]
-_roles: dict[int, Role] = {1: "worker", 2: "server", 3: "joint", 4: "scheduler"}
+Role = Literal["worker", "server", "joint", "scheduler", "peer"]
+_roles: dict[int, Role] = {1: "worker", 2: "server", 3: "joint", 4: "scheduler", 8: "peer"}
 
 nodes: weakref.WeakValueDictionary[int, Node] = weakref.WeakValueDictionary()
 """All nodes of this process that are not closed, by number."""
 
 
 class Peer(NamedTuple):
-    """An instance that a node exchanges tensors with. A scheduler's peers are all nodes.
+    """An instance that a node exchanges tensors with. A scheduler's peers are all nodes, and a peer's all other peers.
 
     role, rank: its role, and its rank in that role.
     node_rank, instance: the group of instances that it belongs to, and its index there.
@@ -42,7 +43,7 @@ class Peer(NamedTuple):
 
 
 class Node(Local):
-    """A node of a cluster: worker, server, both (joint), or scheduler.
+    """A node of a cluster: worker, server, both (joint), peer, or scheduler.
 
     settings: overrule the environment: {"DMLC_ROLE": "worker", ...}; the value None unsets one. ``python -m stepvan
         env --all`` explains each.
@@ -53,8 +54,8 @@ class Node(Local):
     it. The exit of the interpreter closes every node, after the end of all threads that are not daemons. Only ``stop`` ends
     a node in order: the others see a node die that is closed without it.
 
-    role: "worker", "server", "joint", or "scheduler".
-    worker, server: the operations of a worker and of a server; None for another role.
+    role: "worker", "server", "joint", "peer", or "scheduler".
+    worker, server, peer: the operations of a worker, of a server and of a peer; None for another role.
     worker_rank, server_rank: its rank among workers, and among servers; -1 for another role.
     servers, workers: how many servers a broadcast of this worker reaches, and how many workers are paired with this server.
     stopped: whether it has left the cluster.
@@ -73,12 +74,14 @@ class Node(Local):
         self._registrations: dict[int, Registration] = {}
         self.worker = Worker(self) if self.role in ("worker", "joint") else None
         self.server = Server(self) if self.role in ("server", "joint") else None
+        self.peer = Peering(self) if self.role == "peer" else None
         self.stopped = False
         nodes[self.number] = self
 
     role: Role
     worker: Worker | None
     server: Server | None
+    peer: Peering | None
     worker_rank: int
     server_rank: int
     servers: int
@@ -103,19 +106,23 @@ class Node(Local):
 
     def barrier(
         self,
-        workers: bool = True,
-        servers: bool = True,
+        workers: bool | None = None,
+        servers: bool | None = None,
         per_instance: bool = True,
         timeout: float | None = None,
         *,
+        peers: bool | None = None,
         scheduler: bool = False,
     ) -> None:
         """Waits until every member of the groups has called it: every instance, or one instance of every node.
 
-        All members must name the same groups, and this node must be in one of them (else InvalidError). After
-        TimeoutError the next call with the same groups continues this barrier.
+        All members must name the same groups, and this node must be in one of them (else InvalidError). A group that is
+        not named takes part or not by the role of this node: with a peer the peers do, and else workers and servers.
+        After TimeoutError the next call with the same groups continues this barrier.
         """
-        _core.barrier(self.number, workers, servers, scheduler, per_instance, timeout)
+        is_peer = self.peer is not None
+        chosen = [own if flag is None else flag for flag, own in ((workers, not is_peer), (servers, not is_peer), (peers, is_peer))]
+        _core.barrier(self.number, chosen[0], chosen[1], chosen[2], scheduler, per_instance, timeout)
 
     def empty(self, shape: Iterable[int] | int, dtype: Any) -> Any:
         """A tensor in memory that other processes of this machine and user reach without a copy; not initialised.
@@ -163,7 +170,9 @@ class Node(Local):
             self.close()
 
     def __repr__(self) -> str:
-        ranks = [f"{name} {rank}" for name, rank in (("worker", self.worker_rank), ("server", self.server_rank)) if rank >= 0]
+        peer_rank = -1 if self.peer is None else self.peer.rank
+        all_ranks = (("worker", self.worker_rank), ("server", self.server_rank), ("peer", peer_rank))
+        ranks = [f"{name} {rank}" for name, rank in all_ranks if rank >= 0]
         return f"<stepvan.Node: {' and '.join(ranks) or self.role}>"
 
 
