@@ -15,6 +15,9 @@ import (
 // maxMessage is the largest body of a control message, in bytes.
 const maxMessage = 64 << 10
 
+// fullMessage is the size from which a list continues in the next message. It leaves room for what is around the list.
+const fullMessage = maxMessage - 4<<10
+
 // Limits of what a peer may say in a message.
 const (
 	maxAddresses = 1100 // DMLC_NUM_PORTS allows 1024 ports, and there are Unix sockets
@@ -45,12 +48,11 @@ func marshal(v any) []byte {
 
 // pages encodes items and cuts the list where a message would become too large.
 func pages[T any](items []T) [][]json.RawMessage {
-	const full = maxMessage - 4<<10
 	var out [][]json.RawMessage
-	size := full
+	size := fullMessage
 	for _, it := range items {
 		b := marshal(it)
-		if size+len(b)+1 > full {
+		if size+len(b)+1 > fullMessage {
 			out, size = append(out, nil), 0
 		}
 		last := len(out) - 1

@@ -91,8 +91,10 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"self":{"id":3,"role":"worker"},"epoch":1,"peers":2}`))
 	f.Add([]byte(`{"nodes":[{"id":2,"role":"server","rank":0,"left":true,"reason":"x"}],"epoch":7}`))
 	f.Add([]byte(`{"group":6,"instances":true}`))
+	f.Add([]byte(`{"key":"a","value":"AA==","prefix":"b"}`))
+	f.Add([]byte(`{"reset":true,"removed":["a"],"entries":[{"key":"b","value":"AA==","order":1,"owner":{"id":1,"role":"scheduler"}}],"more":true}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		for _, v := range []any{&joinBody{}, &failure{}, &waitingBody{}, &startBody{}, &peersBody{}, &barrierKey{}, &goneBody{}} {
+		for _, v := range []any{&joinBody{}, &failure{}, &waitingBody{}, &startBody{}, &peersBody{}, &barrierKey{}, &goneBody{}, &postBody{}, &removeBody{}, &watchBody{}, &boardBody{}} {
 			if decode(frame{body: body}, v) != nil {
 				continue
 			}

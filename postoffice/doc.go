@@ -46,6 +46,23 @@
 // over the same group continues the one that timed out. If the round was completed in the very moment of the timeout,
 // that call passes at once.
 //
+// # Board
+//
+// Any node may post small entries on the [Board], from which programs that were started apart learn of each other. The
+// scheduler keeps it, and so decides the order of entries. A key belongs to the node that has posted it first, until
+// that node removes the entry, leaves or dies.
+//
+//	node                                  scheduler
+//	  post, remove                   ->
+//	                                 <-   posted, or not posted with the reason
+//	  watch (prefix)                 ->
+//	                                 <-   board (what has changed for this watch, at most 64 KiB)
+//	  next                           ->   (waits until there is news)
+//
+// A watch has one piece on its way at a time. For a watcher that is slow, the scheduler keeps the number of the last
+// change that it has seen, and a short list of keys that are gone. When that list is full, the watch begins again with
+// all entries.
+//
 // # Loss
 //
 // An instance is dead when its session to the scheduler breaks, or when it is silent for HeartbeatTimeout. All others

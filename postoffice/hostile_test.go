@@ -3,6 +3,8 @@ package postoffice
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,6 +32,8 @@ func TestHostileMessagesCostOnlyTheirSender(t *testing.T) {
 		"ready early":   {join, {op: opReady}},
 		"stop early":    {join, {op: opStop}},
 		"barrier early": {join, encode(opBarrier, 1, barrierKey{Group: GroupServers})},
+		"post early":    {join, encode(opPost, 1, postBody{Key: "a"})},
+		"watch early":   {join, encode(opWatch, 1, watchBody{})},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inCluster(t, SchedulerOptions{Workers: 3, Servers: 1}, func(t *testing.T, c *cluster) {
@@ -61,6 +65,14 @@ func TestHostileMemberIsDead(t *testing.T) {
 		"request 0":         encode(opBarrier, 0, barrierKey{Group: GroupWorkers}),
 		"ready twice":       {op: opReady},
 		"no group":          {op: opBarrier, request: 9},
+		"post 0":            encode(opPost, 0, postBody{Key: "a"}),
+		"no key":            encode(opPost, 1, postBody{}),
+		"key of two lines":  encode(opPost, 1, postBody{Key: "a\nb"}),
+		"long key":          encode(opRemove, 1, removeBody{Key: strings.Repeat("k", MaxKey+1)}),
+		"long value":        encode(opPost, 1, postBody{Key: "a", Value: make([]byte, MaxValue+1)}),
+		"value of no bytes": {op: opPost, request: 1, body: []byte(`{"key":"a","value":"*"}`)},
+		"long prefix":       encode(opWatch, 1, watchBody{Prefix: strings.Repeat("k", MaxKey+1)}),
+		"next of nothing":   {op: opNext, request: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inCluster(t, SchedulerOptions{Workers: 1, Servers: 1}, func(t *testing.T, c *cluster) {
@@ -103,6 +115,89 @@ func TestHostileSchedulerIsAnError(t *testing.T) {
 	})
 }
 
+// A member that breaks the rules of a watch is dead, and the entries of others stay.
+func TestHostileWatches(t *testing.T) {
+	watch, next := encode(opWatch, 900, watchBody{}), frame{op: opNext, request: 900}
+	for name, frames := range map[string][]frame{"the same twice": {watch, watch}, "a piece more": {watch, next, next}, "ended": {watch, {op: opUnwatch, request: 900}, next}} {
+		t.Run(name, func(t *testing.T) {
+			inCluster(t, SchedulerOptions{Peers: 2}, func(t *testing.T, c *cluster) {
+				c.started()
+				bad, good := c.find(stepvan.RolePeer, 0), c.find(stepvan.RolePeer, 1)
+				require.NoError(t, good.Board().Post(t.Context(), "a", nil))
+				require.NoError(t, bad.Board().Post(t.Context(), "b", nil))
+				for _, f := range frames {
+					bad.pipe.post(f)
+				}
+				bad.pipe.pump()
+				<-bad.Done()
+				require.ErrorContains(t, bad.Err(), "control message 2")
+				require.NoError(t, <-good.watch(t.Context(), "", entries(1)))
+			})
+		})
+	}
+}
+
+// A scheduler whose pieces break the rules ends the office.
+func TestHostileBoards(t *testing.T) {
+	owner := Peer{ID: 4, Role: stepvan.RolePeer}
+	entry := func(change func(*Entry)) []frame {
+		e := Entry{Key: "a1", Order: 1, Owner: owner}
+		change(&e)
+		return []frame{encode(opBoard, 1, boardBody{Entries: []Entry{e}})}
+	}
+	tooMany := make([]frame, 0, 70)
+	for i := range 70 {
+		var b boardBody
+		for j := range 1000 {
+			b.Entries = append(b.Entries, Entry{Key: fmt.Sprintf("a%d", 1000*i+j), Order: 1, Owner: Peer{ID: 1, Role: "peer"}})
+		}
+		b.More = true
+		for _, page := range pages(b.Entries) {
+			tooMany = append(tooMany, encode(opBoard, 1, map[string]any{"entries": page, "more": true}))
+		}
+	}
+	for name, frames := range map[string][]frame{
+		"another prefix":  entry(func(e *Entry) { e.Key = "b" }),
+		"no key":          entry(func(e *Entry) { e.Key = "" }),
+		"long value":      entry(func(e *Entry) { e.Value = make([]byte, MaxValue+1) }),
+		"no order":        entry(func(e *Entry) { e.Order = 0 }),
+		"owner of none":   entry(func(e *Entry) { e.Owner.Role = "" }),
+		"owner without":   entry(func(e *Entry) { e.Owner.ID = 0 }),
+		"removed no key":  {encode(opBoard, 1, boardBody{Removed: []string{"\x1b"}})},
+		"no JSON":         {{op: opBoard, request: 1, body: []byte("{")}},
+		"not asked for":   {encode(opBoard, 1, boardBody{}), encode(opBoard, 1, boardBody{})},
+		"no such request": {{op: opPosted, request: 1}},
+		"no reason":       {{op: opNotPosted, request: 1}},
+		"too many":        tooMany,
+	} {
+		t.Run(name, func(t *testing.T) {
+			inCluster(t, SchedulerOptions{Peers: 1}, func(t *testing.T, c *cluster) {
+				c.started()
+				p := c.find(stepvan.RolePeer, 0)
+				p.pipe.peer.mute = true // the scheduler itself says nothing
+				watch := p.watch(t.Context(), "a", entries(-1))
+				synctest.Wait()
+				p.pipe.peer.speak()
+				p.pipe.silence()
+				for i, f := range frames {
+					p.pipe.peer.post(f)
+					if name != "not asked for" || i == len(frames)-1 {
+						p.pipe.peer.pump()
+						synctest.Wait()
+					}
+				}
+				err := <-watch
+				require.Error(t, err)
+				<-p.Done()
+				var wrong *stepvan.ProtocolError
+				require.ErrorAs(t, err, &wrong)
+				require.ErrorAs(t, p.Err(), &wrong)
+				require.ErrorAs(t, p.Board().Post(t.Context(), "a", nil), &wrong)
+			})
+		})
+	}
+}
+
 // FuzzConversation lets a peer say anything to a scheduler and to a node, in any order.
 func FuzzConversation(f *testing.F) {
 	record := func(frames ...frame) []byte {
@@ -117,8 +212,11 @@ func FuzzConversation(f *testing.F) {
 	join := encode(opJoin, 0, joinBody{Role: stepvan.RoleWorker, Rank: 0, Instance: AnyLocalRank, GroupSize: 1, Shared: testShared})
 	enter := encode(opBarrier, 5, barrierKey{Group: GroupWorkers, Instances: true})
 	f.Add(record(join, frame{op: opReady}, enter, encode(opWithdraw, 5, barrierKey{Group: GroupWorkers, Instances: true}), enter, frame{op: opStop}))
+	f.Add(record(join, frame{op: opReady}, encode(opWatch, 1, watchBody{"a"}), encode(opPost, 2, postBody{"a", []byte("x")}), frame{op: opNext, request: 1},
+		encode(opRemove, 3, removeBody{"a"}), frame{op: opNext, request: 1}, frame{op: opUnwatch, request: 1}))
 	self := Peer{ID: 3, Role: stepvan.RoleWorker, GroupSize: 1}
 	f.Add(record(encode(opStart, 0, startBody{Self: self, Epoch: 1, Peers: 1}), encode(opPeers, 0, peersBody{Nodes: []Peer{{ID: 2, Role: stepvan.RoleServer}}}),
+		encode(opPosted, 1, nil), encode(opBoard, 1, boardBody{Entries: []Entry{{Key: "a", Order: 1, Owner: self}}}),
 		encode(opGone, 0, goneBody{Epoch: 2, Nodes: []goneNode{{ID: 2, Role: stepvan.RoleServer}}}), encode(opBroken, 1, failure{Kind: failLost}), frame{op: opStopped}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		inCluster(t, SchedulerOptions{Workers: 1, StartTimeout: time.Minute}, func(t *testing.T, c *cluster) {
@@ -130,7 +228,12 @@ func FuzzConversation(f *testing.F) {
 				victim.pipe, toNode = newPipe(&officeInbox{victim.Office}, sink{}, link.Identity{}, link.Identity{})
 				return victim.pipe, nil
 			}
-			victim.join(t.Context())
+			joined := victim.join(t.Context())
+			go func() {
+				if <-joined == nil {
+					_, _ = victim.Board().Watch(t.Context(), "", entries(-1))
+				}
+			}()
 			synctest.Wait()
 			for len(b) >= 4 {
 				n := min(int(binary.LittleEndian.Uint16(b[2:])), len(b)-4)

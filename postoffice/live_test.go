@@ -1,6 +1,7 @@
 package postoffice
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"sync"
@@ -184,6 +185,40 @@ func TestLiveCluster(t *testing.T) {
 		l.all(func(j int) error { return l.offices[j].Stop(ctx) })
 		require.NoError(t, <-stopped)
 		require.Empty(t, l.dead)
+	})
+}
+
+// meetOnBoard posts an entry of office i, and waits for those of all others.
+func (l *live) meetOnBoard(ctx context.Context, i int, value []byte) error {
+	b := l.offices[i].Board()
+	if err := b.Post(ctx, fmt.Sprintf("meet/%d", i), value); err != nil {
+		return err
+	}
+	all, err := b.Watch(ctx, "meet/", func(all []Entry) bool { return len(all) == len(l.offices) })
+	for j, e := range all {
+		if e.Order != uint64(j+1) || !bytes.Equal(e.Value, value) {
+			return fmt.Errorf("entry %d is %+v", j, e)
+		}
+	}
+	return err
+}
+
+func TestLiveBoard(t *testing.T) {
+	overVans(t, func(t *testing.T, v pairtest.Van) {
+		l := newLive(t, v, patient)
+		ctx := limited(t)
+		l.start(ctx)
+		value := make([]byte, MaxValue)
+		for i := range value {
+			value[i] = byte(i)
+		}
+		l.all(func(i int) error { return l.meetOnBoard(ctx, i, value) })
+		l.all(func(i int) error { return l.offices[i].Board().Remove(ctx, fmt.Sprintf("meet/%d", i)) })
+		all, err := l.s.Board().Watch(ctx, "", nil)
+		require.NoError(t, err)
+		require.Empty(t, all)
+		l.all(func(i int) error { return l.offices[i].Stop(ctx) })
+		require.NoError(t, l.s.Stop(ctx))
 	})
 }
 

@@ -26,6 +26,14 @@ const (
 	opGone      op = 13 // scheduler: nodes left or died; goneBody
 	opStop      op = 14 // node: has stopped working and waits for the others
 	opStopped   op = 15 // scheduler: all that live have stopped
+	opPost      op = 16 // node: asks for an entry of the board; postBody
+	opRemove    op = 17 // node: asks to remove an entry; removeBody
+	opPosted    op = 18 // scheduler: what the request asked for is done
+	opNotPosted op = 19 // scheduler: what the request asked for cannot be done, or not any more; failure
+	opWatch     op = 20 // node: waits for entries, and names the watch by Header.Request; watchBody
+	opNext      op = 21 // node: has taken a piece of the watch, and waits for the next one
+	opUnwatch   op = 22 // node: the watch has ended
+	opBoard     op = 23 // scheduler: a piece of a watch; boardBody
 )
 
 // frame is one message of the control channel, encoded. body is shared by all

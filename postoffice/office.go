@@ -29,6 +29,7 @@ type Office struct {
 	o        OfficeOptions
 	engine   *progress.Engine
 	barriers *barrierCalls
+	board    *Board
 	ends     linkEnds
 
 	phase     officePhase
@@ -75,13 +76,29 @@ func NewOffice(node *link.Transport, o OfficeOptions) (*Office, error) {
 }
 
 func newOffice(e *progress.Engine, o OfficeOptions) *Office {
-	return &Office{
-		o: o, engine: e, barriers: newBarrierCalls(e), view: view{gone: map[wire.PeerID]goneNode{}},
+	f := &Office{
+		o: o, engine: e, barriers: newBarrierCalls(e), board: newBoard(e), view: view{gone: map[wire.PeerID]goneNode{}},
 		stop: stopper{ended: make(chan struct{})}, done: make(chan struct{}),
 		self: Peer{
 			Role: o.Role, Rank: o.Rank, NodeRank: -1, LocalRank: o.Instance, GroupSize: o.GroupSize,
 			Incarnation: newIncarnation(), Host: o.Host, PID: o.PID,
 		},
+	}
+	f.board.ended, f.board.keeper, f.board.send = errNotJoined, f.schedulerName, f.tell
+	f.board.broken = func(err error) {
+		f.lock()
+		defer f.unlock()
+		f.end(err, "the scheduler's message cannot be understood")
+	}
+	return f
+}
+
+// tell sends a frame to the scheduler, if there is one.
+func (f *Office) tell(fr frame) {
+	f.lock()
+	defer f.unlock()
+	if f.scheduler != nil {
+		f.send(f.scheduler, fr)
 	}
 }
 
@@ -102,14 +119,11 @@ func (f *Office) Barrier(ctx context.Context, group Group, instances bool) error
 	if !joined {
 		return errs.Invalid("barrier over %s: this node has not joined the cluster: join it first", group)
 	}
-	return f.barriers.wait(ctx, f.o.Role, barrierKey{group, instances}, func(fr frame) {
-		f.lock()
-		defer f.unlock()
-		if f.scheduler != nil {
-			f.send(f.scheduler, fr)
-		}
-	})
+	return f.barriers.wait(ctx, f.o.Role, barrierKey{group, instances}, f.tell)
 }
+
+// Board is the board of the cluster. Its calls are refused before Join has returned.
+func (f *Office) Board() *Board { return f.board }
 
 // Self is this instance. Rank, local rank and ID are final once Join has returned nil.
 func (f *Office) Self() Peer {

@@ -70,6 +70,8 @@ func (in *officeInbox) handle(fr frame) error {
 		return f.barriers.broken(fr, f.schedulerName())
 	case opGone:
 		return receive(fr, in.gone)
+	case opPosted, opNotPosted, opBoard:
+		return f.board.deliver(fr)
 	case opStopped:
 		f.engine.Set(&f.stopped)
 	default:
@@ -144,6 +146,7 @@ func (f *Office) end(cause error, goodbye string) {
 	joined := f.phase == officeJoined // not while it stops: then the scheduler may close the session
 	f.phase, f.cause = officeOver, cause
 	f.barriers.fail(&stepvan.OpError{Op: "barrier", Peer: f.schedulerName(), Err: cause})
+	f.board.fail(&stepvan.OpError{Op: "board", Peer: f.schedulerName(), Err: cause})
 	if c := f.scheduler; c != nil && goodbye != "" {
 		f.later(func() { c.finish(goodbye) })
 	}

@@ -166,6 +166,7 @@ func (f *Office) finishJoin() {
 	f.ends.identify(link.Identity{ID: f.self.ID, Incarnation: f.self.Incarnation, Name: f.self.Name()})
 	f.ends.number(f.view.epoch)
 	f.phase, f.waiting = officeJoined, ""
+	f.board.join()
 	f.o.Log.Info().Msgf("joined as %s, node %d, epoch %d, with %d peers", f.self.Name(), f.self.ID, f.view.epoch, len(f.view.peers))
 	f.send(f.scheduler, frame{op: opReady})
 	f.engine.Set(&f.joined)

@@ -37,7 +37,9 @@ func (f *Office) leave(ctx context.Context) error {
 func (f *Office) announceStop() bool {
 	f.lock()
 	defer f.unlock()
-	f.barriers.fail(&stepvan.OpError{Op: "barrier", Err: fmt.Errorf("this node has stopped: %w", stepvan.ErrClosed)})
+	stopped := fmt.Errorf("this node has stopped: %w", stepvan.ErrClosed)
+	f.barriers.fail(&stepvan.OpError{Op: "barrier", Err: stopped})
+	f.board.fail(&stepvan.OpError{Op: "board", Err: stopped})
 	switch f.phase {
 	case officeJoined:
 		f.phase, f.waiting = officeStopping, ""
@@ -58,5 +60,6 @@ func (f *Office) Break(cause error) {
 		f.phase = officeStopping // the scheduler has not died
 	}
 	f.barriers.fail(&stepvan.OpError{Op: "barrier", Err: cause})
+	f.board.fail(&stepvan.OpError{Op: "board", Err: cause})
 	f.end(cause, "")
 }

@@ -1,9 +1,10 @@
 package postoffice
 
-// ownConn is the conn of the scheduler to itself: it resolves the barrier calls of this process.
+// ownConn is the conn of the scheduler to itself: it resolves the calls of this process.
 type ownConn struct {
 	conn
 	calls *barrierCalls
+	board *Board
 }
 
 func (l *ownConn) post(f frame) {
@@ -12,6 +13,8 @@ func (l *ownConn) post(f frame) {
 		l.calls.resolve(f.request, nil)
 	case opBroken:
 		_ = l.calls.broken(f, "") // this process has encoded it
+	case opPosted, opNotPosted, opBoard:
+		_ = l.board.deliver(f)
 	}
 }
 

@@ -25,6 +25,7 @@ type member struct {
 	reason   string // of gone
 
 	rounds map[barrierKey]*passage
+	shelf  shelf
 }
 
 // registered reports whether the node has said what it wants to be.

@@ -2,6 +2,7 @@ package postoffice
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -33,6 +34,12 @@ func TestThousandNodes(t *testing.T) {
 			return l.offices[i].Barrier(ctx, GroupNodes, instances)
 		})
 	}
+	l.all(func(i int) error {
+		if i%50 == 0 { // each of them decodes a thousand entries
+			return l.meetOnBoard(ctx, i, []byte("here"))
+		}
+		return l.offices[i].Board().Post(ctx, fmt.Sprintf("meet/%d", i), []byte("here"))
+	})
 	l.all(func(i int) error { return l.offices[i].Stop(ctx) })
 	require.NoError(t, l.s.Stop(ctx))
 	require.Empty(t, l.dead)

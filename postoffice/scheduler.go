@@ -41,6 +41,7 @@ type Scheduler struct {
 	conns     map[conn]*member // open sessions, registered or not
 	leaving   map[conn]time.Time
 	barriers  *barriers
+	keeper    *keeper
 	losses    losses
 	reminders reminders
 	refusals  *sparing.Lines // of the log, about peers that are not registered
@@ -77,7 +78,8 @@ func newScheduler(engine *progress.Engine, o SchedulerOptions) *Scheduler {
 		quit: make(chan struct{}), done: make(chan struct{}), stop: stopper{ended: make(chan struct{})},
 	}
 	s.members = newMembership(&s.o)
-	s.members.self.conn = &ownConn{calls: s.calls}
+	s.keeper = newKeeper(s)
+	s.members.self.conn = &ownConn{calls: s.calls, board: s.keeper.own}
 	s.barriers = newBarriers(s.members.quorum)
 	s.losses = losses{s: s}
 	s.reminders = reminders{s: s, next: s.begun.Add(o.WaitingEvery)}
@@ -99,9 +101,6 @@ func (s *Scheduler) Start(ctx context.Context) error {
 	return s.err
 }
 
-// Expects says which instances belong to the cluster: "2 workers and 1 server".
-func (s *Scheduler) Expects() string { return s.o.String() }
-
 // Barrier takes part in a round as the scheduler: group must include
 // GroupScheduler. It returns the same errors as Office.Barrier.
 func (s *Scheduler) Barrier(ctx context.Context, group Group, instances bool) error {
@@ -113,6 +112,9 @@ func (s *Scheduler) Barrier(ctx context.Context, group Group, instances bool) er
 		}
 	})
 }
+
+// Board is the board of the cluster, on which the scheduler may post, too.
+func (s *Scheduler) Board() *Board { return s.keeper.own }
 
 // Admit vets a peer that dials the scheduler (link.Options.Admit). Any peer may register until the scheduler has
 // stopped.

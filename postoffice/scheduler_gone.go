@@ -17,6 +17,7 @@ func (s *Scheduler) depart(m *member, left bool, reason string) {
 	}
 	m.gone, m.left, m.reason = true, left, text.Line(reason, maxReason)
 	s.members.alive--
+	s.keeper.depart(m)
 	if m.stopping {
 		s.members.stopping--
 	}

@@ -72,12 +72,14 @@ func (in *schedulerInbox) handle(m *member, f frame) error {
 		return malformed(f.op, "before registration")
 	case f.op == opReady:
 		return in.confirm(m)
-	case !m.ready && f.op <= opStopped:
+	case !m.ready && f.op <= opBoard:
 		return malformed(f.op, "before the start")
 	case f.op == opBarrier, f.op == opWithdraw:
 		return in.barrier(m, f)
 	case f.op == opStop:
 		return in.stop(m)
+	case f.op == opPost, f.op == opRemove, f.op == opWatch, f.op == opNext, f.op == opUnwatch:
+		return s.keeper.handle(m, f)
 	default:
 		s.o.Log.Debug().Stringer("node", m.info).Uint8("op", uint8(f.op)).Msg("unknown control message ignored")
 	}

@@ -73,6 +73,7 @@ func (s *Scheduler) abort(f failure) {
 	s.o.Log.Error().Msg("start failed: " + f.Text)
 	s.phase, s.err = phaseFailed, f.err("start", "")
 	s.calls.fail(s.err)
+	s.keeper.own.fail(s.err)
 	for _, m := range s.members.living() {
 		m.gone = true
 		s.send(m.conn, encode(opRefused, 0, f))

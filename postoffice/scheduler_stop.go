@@ -45,7 +45,9 @@ func (s *Scheduler) close(err *error) {
 		*err = &stepvan.OpError{Op: "stop", Err: fmt.Errorf("%s had not left: %w", instances(alive), *err)}
 	}
 	s.phase = phaseClosed
-	s.calls.fail(&stepvan.OpError{Op: "barrier", Err: fmt.Errorf("the scheduler has stopped: %w", stepvan.ErrClosed)})
+	stopped := fmt.Errorf("the scheduler has stopped: %w", stepvan.ErrClosed)
+	s.calls.fail(&stepvan.OpError{Op: "barrier", Err: stopped})
+	s.keeper.own.fail(&stepvan.OpError{Op: "board", Err: stopped})
 	for c := range s.conns {
 		s.dismiss(c, "the scheduler has stopped")
 	}
@@ -80,5 +82,6 @@ func (s *Scheduler) Break(cause error) {
 	}
 	s.phase, s.err = phaseClosed, cause
 	s.calls.fail(&stepvan.OpError{Op: "barrier", Err: cause})
+	s.keeper.own.fail(&stepvan.OpError{Op: "board", Err: cause})
 	close(s.quit)
 }

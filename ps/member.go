@@ -30,6 +30,7 @@ type member struct {
 	link      *link.Transport // of net
 	cluster   cluster         // the scheduler or the office
 	scheduler *postoffice.Scheduler
+	expects   string // the instances that the scheduler waits for
 	office    *postoffice.Office
 	worker    *worker.Worker
 	server    *server.Server
@@ -124,10 +125,12 @@ func (m *member) postofficeOptions() postoffice.Options {
 
 func (m *member) buildScheduler() (err error) {
 	s := m.node.settings
-	m.scheduler, err = postoffice.NewScheduler(m.link, postoffice.SchedulerOptions{
+	o := postoffice.SchedulerOptions{
 		Options: m.postofficeOptions(), Workers: s.NumWorkerInstances(), Servers: s.NumServerInstances(), Peers: s.NumPeerInstances(),
 		Pairing: s.Pairing, StartTimeout: s.StartTimeout,
-	})
+	}
+	m.expects = o.String()
+	m.scheduler, err = postoffice.NewScheduler(m.link, o)
 	if err == nil {
 		m.cluster = m.scheduler
 	}
@@ -160,7 +163,7 @@ func (m *member) openScheduler(ctx context.Context) error {
 		return err
 	}
 	// Scripts of StepMesh and of its forks wait for the words in parentheses.
-	m.log.Info().Msgf("bound to port %d, waiting for %s (Bind to, SCHEDULER_READY)", port, m.scheduler.Expects())
+	m.log.Info().Msgf("bound to port %d, waiting for %s (Bind to, SCHEDULER_READY)", port, m.expects)
 	m.node.settings.RootPort = port
 	m.node.options.onListen(port)
 	return m.scheduler.Start(ctx)
