@@ -12,7 +12,7 @@
 // A worker sends exchanges with [Node.PushPull] and [Node.Do], and waits for their [Handle]. A server takes the
 // requests of its workers with [Node.GetBatch]. It answers one with [Node.Respond], or several with [Node.RespondVec].
 // It chooses the memory that receives pushes with [Node.RegisterRecvBuffer]. Workers and servers wait for each other
-// with [Node.Barrier].
+// with [Node.Barrier]. The nodes of programs that were started apart find each other on the [Board].
 //
 // # Start
 //

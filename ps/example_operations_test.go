@@ -415,3 +415,18 @@ func ExampleNode_Trace() {
 	fmt.Println(len(c.workers[0].Trace()), "exchange")
 	// Output: 1 exchange
 }
+
+// A program posts where it is to be found, and another one waits for that.
+func ExampleNode_Board() {
+	c := startLocal(1, 1, nil)
+	defer c.stop()
+
+	check(c.workers[0].Board().Post(c.ctx, "trainer/0", []byte("ready")))
+
+	trainers, err := c.servers[0].Board().Watch(c.ctx, "trainer/", func(all []ps.Entry) bool { return len(all) == 1 })
+	check(err)
+	for _, e := range trainers {
+		fmt.Printf("%s: %s, says %s\n", e.Key, e.Value, e.Owner.Name())
+	}
+	// Output: trainer/0: ready, says worker 0
+}

@@ -44,6 +44,7 @@ type member struct {
 type cluster interface {
 	Admit(link.Identity) error
 	Barrier(ctx context.Context, group Group, perInstance bool) error
+	Board() *postoffice.Board
 	Break(cause error)
 	Peers() []Peer
 	Stop(context.Context) error
