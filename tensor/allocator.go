@@ -45,6 +45,17 @@ func (a *Allocator) Alloc(n int) (*Region, error) {
 	return r, nil
 }
 
+// AllocFile returns a region as [Allocator.Alloc] does, in a memory file that holds nothing else. A peer that may map the
+// file reaches this region alone. The file takes whole pages and a descriptor, so it is for few and large regions.
+func (a *Allocator) AllocFile(n int) (*Region, error) {
+	r, err := a.makeRegion(int64(n), int64(n), noClass, true)
+	if err != nil {
+		return nil, err
+	}
+	a.trace(r)
+	return r, nil
+}
+
 // AllocZeroed returns a region as [Allocator.Alloc] does, and sets its memory to zero.
 func (a *Allocator) AllocZeroed(n int) (*Region, error) {
 	r, err := a.Alloc(n)
@@ -86,13 +97,18 @@ func (a *Allocator) Zeros(d DType, dims ...int64) (Tensor, error) {
 
 // newRegion makes a region of n bytes with room for size.
 func (a *Allocator) newRegion(n, size int64, class int) (*Region, error) {
+	return a.makeRegion(n, size, class, false)
+}
+
+// makeRegion is newRegion that can make a file for the region alone.
+func (a *Allocator) makeRegion(n, size int64, class int, own bool) (*Region, error) {
 	if n < 0 {
 		return nil, errs.Invalid("a region of %d bytes", n)
 	}
 	if n > maxRegion {
 		return nil, a.tooLarge(n)
 	}
-	s, err := a.reserve(max(size, 1))
+	s, err := a.reserve(max(size, 1), own)
 	if err != nil {
 		return nil, err
 	}
@@ -107,46 +123,46 @@ func (a *Allocator) tooLarge(n int64) error {
 	return errs.Invalid("allocator %q: a region of %d bytes; the largest is %d", text.Cut(a.opt.Name), n, int64(maxRegion))
 }
 
-// reserve finds n bytes in an arena, or makes one.
-func (a *Allocator) reserve(n int64) (span, error) {
-	align := int64(granule)
+// reserve finds n bytes in an arena, or makes one; with own it makes one for them alone.
+func (a *Allocator) reserve(n int64, own bool) (span, error) {
+	w := want{n: n, align: granule, own: own}
 	if n >= a.arenas.page {
-		align = a.arenas.page
+		w.align = a.arenas.page
 	}
-	n = roundUp(n, align)
-	if s, ok, err := a.arenas.take(n, align); ok || err != nil {
+	w.n = roundUp(n, w.align)
+	if s, ok, err := a.arenas.take(w); ok || err != nil {
 		return s, err
 	}
 	a.arenas.growing.Lock()
 	defer a.arenas.growing.Unlock()
-	if s, ok, err := a.arenas.take(n, align); ok || err != nil {
+	if s, ok, err := a.arenas.take(w); ok || err != nil {
 		return s, err
 	}
-	return a.grow(n, align)
+	return a.grow(w)
 }
 
-// grow makes an arena with room for n bytes and cuts them from it. When the limit is reached, it first frees what the
-// pool keeps, and then empty arenas. The caller holds growing.
-func (a *Allocator) grow(n, align int64) (span, error) {
-	size, fits := a.arenas.nextSize(n)
+// grow makes an arena with room for what is wanted and cuts it from there. When the limit is reached, it first frees
+// what the pool keeps, and then empty arenas. The caller holds growing.
+func (a *Allocator) grow(w want) (span, error) {
+	size, fits := a.arenas.nextSize(w)
 	if !fits {
 		if err := a.freeIdle(false); err != nil {
 			return span{}, err
 		}
-		if s, ok, err := a.arenas.take(n, align); ok || err != nil {
+		if s, ok, err := a.arenas.take(w); ok || err != nil {
 			return s, err
 		}
 		if err := a.Trim(); err != nil {
 			return span{}, err
 		}
-		if size, fits = a.arenas.nextSize(n); !fits {
-			size = roundUp(n, a.arenas.unit)
+		if size, fits = a.arenas.nextSize(w); !fits {
+			size = roundUp(w.n, a.arenas.unit)
 		}
 		if !a.arenas.fits(size) {
-			return span{}, a.errFull(n)
+			return span{}, a.errFull(w.n)
 		}
 	}
-	return a.arenas.grow(size, n, align)
+	return a.arenas.grow(size, w)
 }
 
 func (a *Allocator) errFull(n int64) error {

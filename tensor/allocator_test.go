@@ -226,6 +226,41 @@ func TestLargeRegionHasItsOwnFile(t *testing.T) {
 	require.NoError(t, small.Close())
 }
 
+// No other region gets room in the file of such a region, before it or behind it.
+func TestRegionsWithFilesOfTheirOwn(t *testing.T) {
+	a := newAllocator(t, Options{ArenaBytes: 1 << 20, HugePages: HugePagesOff})
+	small := alloc(t, a, 100)
+	own, err := a.AllocFile(5000)
+	require.NoError(t, err)
+	tiny, err := a.AllocFile(1)
+	require.NoError(t, err)
+	require.EqualValues(t, 1<<20+8192+4096, a.Stats().HeldBytes)
+	others := []*Region{small, alloc(t, a, 100), alloc(t, a, 3000), alloc(t, a, 4096), alloc(t, a, 3<<20), alloc(t, a, 100)}
+	files := map[uint64]int{}
+	for _, r := range append(others, own, tiny) {
+		at, ok := a.Locate(r.Bytes())
+		require.True(t, ok)
+		files[at.File]++
+	}
+	require.Equal(t, map[uint64]int{small.span.arena.id: 5, own.span.arena.id: 1, tiny.span.arena.id: 1, own.span.arena.id + 2: 1}, files)
+	require.NoError(t, own.Close())
+	require.NoError(t, tiny.Close())
+	require.EqualValues(t, 4<<20, a.Stats().HeldBytes, "their memory goes back at once")
+	for _, r := range others {
+		require.NoError(t, r.Close())
+	}
+
+	_, err = a.AllocFile(-1)
+	require.ErrorIs(t, err, stepvan.ErrInvalid)
+	_, err = a.AllocFile(maxRegion + 1)
+	require.ErrorIs(t, err, stepvan.ErrInvalid)
+	full := newAllocator(t, Options{MaxBytes: 1 << 20})
+	all := alloc(t, full, 1<<20)
+	_, err = full.AllocFile(1)
+	require.ErrorIs(t, err, stepvan.ErrWouldBlock)
+	require.NoError(t, all.Close())
+}
+
 func TestMaxBytes(t *testing.T) {
 	a := newAllocator(t, Options{Name: "node 3", MaxBytes: 3 << 20, MaxBytesSetting: "STEPVAN_POOL_BYTES"})
 	r := alloc(t, a, 2<<20)

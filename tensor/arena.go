@@ -24,7 +24,7 @@ type arena struct {
 	size int64
 	free []extent // by offset, never adjacent to each other
 	used int64
-	own  bool // made for one region that is larger than arenas are
+	own  bool // made for one region, and holds no other
 }
 
 func newArena(mem *shm.Memory, own bool) *arena {

@@ -41,15 +41,24 @@ func (l *arenaList) init(opt *Options) {
 	}
 }
 
+// want is room that a region needs.
+type want struct {
+	n, align int64 // n is a multiple of align
+	own      bool  // in a file that holds nothing else
+}
+
 // take looks for room in the arenas that there are.
-func (l *arenaList) take(n, align int64) (span, bool, error) {
+func (l *arenaList) take(w want) (span, bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
 		return span{}, false, l.errClosed()
 	}
 	for _, ar := range l.arenas {
-		if s, ok := ar.take(n, align); ok {
+		if w.own || ar.own {
+			continue
+		}
+		if s, ok := ar.take(w.n, w.align); ok {
 			return s, true, nil
 		}
 	}
@@ -60,24 +69,27 @@ func (l *arenaList) errClosed() error {
 	return fmt.Errorf("tensor: allocator %q is closed: %w", text.Cut(l.opt.Name), stepvan.ErrClosed)
 }
 
-// grow makes an arena of size bytes and cuts n from it. The caller holds growing, not mu: making an arena takes
-// milliseconds.
-func (l *arenaList) grow(size, n, align int64) (span, error) {
+// grow makes an arena of size bytes and cuts what is wanted from it. The caller holds growing, not mu: making an arena
+// takes milliseconds.
+func (l *arenaList) grow(size int64, w want) (span, error) {
 	mem, err := l.create(size)
 	if err != nil {
 		return span{}, err
 	}
-	ar := newArena(mem, n > l.opt.ArenaBytes)
-	s, _ := ar.take(n, align)
+	ar := newArena(mem, w.own || w.n > l.opt.ArenaBytes)
+	s, _ := ar.take(w.n, w.align)
 	return s, l.publish(ar)
 }
 
-// nextSize returns the size of the next arena, which must hold n bytes, and whether it fits into the limit.
-func (l *arenaList) nextSize(n int64) (size int64, fits bool) {
+// nextSize returns the size of the next arena, which must hold what is wanted, and whether it fits into the limit.
+func (l *arenaList) nextSize(w want) (size int64, fits bool) {
 	l.mu.Lock()
 	usual := min(max(l.held, firstArenaBytes), l.opt.ArenaBytes)
 	l.mu.Unlock()
-	size = roundUp(max(n, usual), l.unit)
+	if w.own {
+		usual = 0
+	}
+	size = roundUp(max(w.n, usual), l.unit)
 	return size, l.fits(size)
 }
 

@@ -38,7 +38,7 @@ func (t *Tensor) AsStrided(shape Shape, strides []int64, offset int64) (Strided,
 	if err := t.Check(); err != nil {
 		return Strided{}, err
 	}
-	span, err := spanOf(t.dtype, &shape, strides)
+	span, err := Span(t.dtype, shape, strides)
 	if err != nil {
 		return Strided{}, err
 	}
@@ -54,7 +54,7 @@ func (t *Tensor) AsStrided(shape Shape, strides []int64, offset int64) (Strided,
 
 // StridedFrom is [FromPointer] for a view. ptr is its first element.
 func StridedFrom(ptr unsafe.Pointer, d DType, shape Shape, strides []int64, owner any) (Strided, error) {
-	span, err := spanOf(d, &shape, strides)
+	span, err := Span(d, shape, strides)
 	if err != nil {
 		return Strided{}, err
 	}
@@ -71,17 +71,18 @@ func makeStrided(memory Tensor, shape *Shape, strides []int64) Strided {
 	return s
 }
 
-// spanOf is how many elements there are from the first to the last.
-func spanOf(d DType, shape *Shape, strides []int64) (span int64, err error) {
-	if _, err := sizeOf(d, shape); err != nil {
+// Span returns how many elements there are from the first to the last of a view, with those that lie between its own. It
+// refuses what [StridedFrom] refuses: the error is [stepvan.ErrInvalid].
+func Span(d DType, shape Shape, strides []int64) (span int64, err error) {
+	if _, err := sizeOf(d, &shape); err != nil {
 		return 0, err
 	}
 	if len(strides) != shape.Rank() {
-		return 0, errs.Invalid("%d strides do not fit the %d dimensions of %s", len(strides), shape.Rank(), *shape)
+		return 0, errs.Invalid("%d strides do not fit the %d dimensions of %s", len(strides), shape.Rank(), shape)
 	}
 	for i, n := range strides {
 		if n < 0 {
-			return 0, errs.Invalid("stride %d of dimension %d of %s is negative; make a copy that is not reversed", n, i, *shape)
+			return 0, errs.Invalid("stride %d of dimension %d of %s is negative; make a copy that is not reversed", n, i, shape)
 		}
 	}
 	if slices.Contains(shape.Dims(), 0) {
@@ -91,11 +92,11 @@ func spanOf(d DType, shape *Shape, strides []int64) (span int64, err error) {
 	for i, n := range shape.Dims() {
 		steps, ok := mul(n-1, strides[i])
 		if span += steps; !ok || span < steps {
-			return 0, errs.Invalid("a view of %s with strides %v leaves the address space", *shape, strides)
+			return 0, errs.Invalid("a view of %s with strides %v leaves the address space", shape, strides)
 		}
 	}
 	if _, ok := mul(span, int64(d.Size())); !ok {
-		return 0, errs.Invalid("a view of %s with strides %v leaves the address space", *shape, strides)
+		return 0, errs.Invalid("a view of %s with strides %v leaves the address space", shape, strides)
 	}
 	return span, nil
 }
@@ -163,7 +164,7 @@ func (s Strided) Narrow(dim int, lo, n int64) (Strided, error) {
 	}
 	part := s
 	part.shape.dims[dim] = n
-	span, err := spanOf(s.memory.dtype, &part.shape, part.Strides())
+	span, err := Span(s.memory.dtype, part.shape, part.Strides())
 	if err != nil {
 		return Strided{}, err
 	}
