@@ -16,6 +16,8 @@ _Static_assert(sizeof(stepvan_error) == 1024, "stepvan_error");
 _Static_assert(offsetof(stepvan_error, message) == 128, "stepvan_error.message");
 _Static_assert(sizeof(stepvan_tensor) == 96, "stepvan_tensor");
 _Static_assert(offsetof(stepvan_tensor, shape) == 32, "stepvan_tensor.shape");
+_Static_assert(sizeof(stepvan_view) == 152, "stepvan_view");
+_Static_assert(offsetof(stepvan_view, shape) == 24, "stepvan_view.shape");
 _Static_assert(sizeof(stepvan_exchange) == 104, "stepvan_exchange");
 _Static_assert(offsetof(stepvan_exchange, label) == 96, "stepvan_exchange.label");
 _Static_assert(sizeof(stepvan_request) == 40, "stepvan_request");

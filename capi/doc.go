@@ -10,10 +10,11 @@
 // compiler reports every difference in a definition, a parameter or a type. exports.map lists the symbols of the
 // library; a test compares them with the header.
 //
-// A Go half turns numbers into values (package numbers) and tensors of C into tensors of Go (convert.go). It calls
-// package ps, and turns an error into a code and a text (errors.go). Panics end in the Go half (guard), and on
-// goroutines of this package (shielded). A panic in a call on a node ends the node (guardNode, ps.Node.Panicked),
-// since it may leave a lock locked. So do panics of the background driver and of waits (ps.ContainPanics).
+// A Go half turns numbers into values (package numbers). It turns tensors of C into tensors of Go (convert.go), and
+// views with strides likewise (view.go). It calls package ps, and turns an error into a code and a text (errors.go).
+// Panics end in the Go half (guard), and on goroutines of this package (shielded). A panic in a call on a node ends the
+// node (guardNode, ps.Node.Panicked), since it may leave a lock locked. So do panics of the background driver and of
+// waits (ps.ContainPanics).
 //
 // # Memory
 //

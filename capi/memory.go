@@ -52,12 +52,15 @@ func (n *node) alloc(bytes cUint64, flags cUint32, data *unsafe.Pointer, number 
 		return isNull("data and memory")
 	case bytes == 0 || bytes > math.MaxInt64:
 		return invalid("that many bytes cannot be allocated (got %d, want 1 to %d)", bytes, uint64(math.MaxInt64))
-	case flags&^flagZeroed != 0:
-		return invalid("flags: some do not exist (got %#x, want 0 or STEPVAN_ZEROED)", flags)
+	case flags&^(flagZeroed|flagOwnFile) != 0:
+		return invalid("flags: some do not exist (got %#x, want STEPVAN_ZEROED and STEPVAN_OWN_FILE at most)", flags)
 	}
 	pool := n.live.Load().Memory()
 	get := pool.Alloc
-	if flags&flagZeroed != 0 {
+	switch {
+	case flags&flagOwnFile != 0: // the file comes with zeros
+		get = pool.AllocFile
+	case flags&flagZeroed != 0:
 		get = pool.AllocZeroed
 	}
 	r, err := get(int(bytes))

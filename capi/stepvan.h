@@ -172,6 +172,25 @@ typedef struct stepvan_tensor {
 	int64_t shape[STEPVAN_MAX_RANK]; /* outermost first; those from rank on are ignored */
 } stepvan_tensor;
 
+/*
+ * A view: memory with an element type, a shape, and a stride for each dimension, so it need not be
+ * contiguous. data is the first element. A stride counts elements, as in torch, and is 0 or more. A
+ * dimension of stride 0 repeats its elements: such a view can be read and not written to. For the
+ * other fields and for owners the rules of stepvan_tensor hold. The view uses the memory from its
+ * first to its last element.
+ */
+typedef struct stepvan_view {
+	void *data;
+	uint64_t memory;
+	uint8_t dtype;   /* stepvan_dtype */
+	uint8_t rank;    /* dimensions, at most STEPVAN_MAX_RANK; 0 is a scalar: one element */
+	uint16_t flags;  /* 0 */
+	uint16_t device_kind;
+	uint16_t device;
+	int64_t shape[STEPVAN_MAX_RANK];   /* outermost first; those from rank on are ignored */
+	int64_t strides[STEPVAN_MAX_RANK];
+} stepvan_view;
+
 /* ------------------------------------------------------------------ library */
 
 /*
@@ -349,12 +368,13 @@ int32_t stepvan_barrier(uint64_t node, uint32_t groups, int32_t per_instance, in
 
 /* Flags of stepvan_alloc. */
 #define STEPVAN_ZEROED 1u
+#define STEPVAN_OWN_FILE 2u /* nothing else lies in the memory's file: a process that may map the file reaches nothing more */
 
 /*
  * Allocates memory that other processes of this machine and user can reach without a copy. They
  * read and write tensors in it where they lie. It is aligned to 64 bytes, and from the size of a
  * page on to a page. It is zeroed only with STEPVAN_ZEROED. It outlives the node. bytes is at least
- * 1.
+ * 1. With STEPVAN_OWN_FILE it takes whole pages and a descriptor: use that for few and large pieces.
  */
 int32_t stepvan_alloc(uint64_t node, uint64_t bytes, uint32_t flags, void **data, uint64_t *memory, stepvan_error *error);
 

@@ -7,6 +7,7 @@ import "C"
 type (
 	cError    = C.stepvan_error
 	cTensor   = C.stepvan_tensor
+	cView     = C.stepvan_view
 	cExchange = C.stepvan_exchange
 	cBatch    = C.stepvan_batch
 	cRequest  = C.stepvan_request
@@ -49,6 +50,7 @@ const (
 	flagVariable = C.STEPVAN_VARIABLE
 	flagReadOnly = C.STEPVAN_READ_ONLY
 	flagZeroed   = C.STEPVAN_ZEROED
+	flagOwnFile  = C.STEPVAN_OWN_FILE
 	flagViews    = C.STEPVAN_VIEWS
 
 	stampCount = C.STEPVAN_STAMPS

@@ -45,8 +45,8 @@ func (a *Allocator) Alloc(n int) (*Region, error) {
 	return r, nil
 }
 
-// AllocFile returns a region as [Allocator.Alloc] does, in a memory file that holds nothing else. A peer that may map the
-// file reaches this region alone. The file takes whole pages and a descriptor, so it is for few and large regions.
+// AllocFile returns a region as [Allocator.Alloc] does, in a memory file that holds nothing else. A peer that may map
+// the file reaches this region alone. The file takes whole pages and a descriptor, so it is for few and large regions.
 func (a *Allocator) AllocFile(n int) (*Region, error) {
 	r, err := a.makeRegion(int64(n), int64(n), noClass, true)
 	if err != nil {

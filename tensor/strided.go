@@ -71,8 +71,8 @@ func makeStrided(memory Tensor, shape *Shape, strides []int64) Strided {
 	return s
 }
 
-// Span returns how many elements there are from the first to the last of a view, with those that lie between its own. It
-// refuses what [StridedFrom] refuses: the error is [stepvan.ErrInvalid].
+// Span returns how many elements there are from the first to the last of a view, with those that lie between its own.
+// It refuses what [StridedFrom] refuses: the error is [stepvan.ErrInvalid].
 func Span(d DType, shape Shape, strides []int64) (span int64, err error) {
 	if _, err := sizeOf(d, &shape); err != nil {
 		return 0, err

@@ -235,10 +235,14 @@ static void refuses_values(void)
 	stepvan_tensor t = doubles(&x, 1);
 	REFUSED(STEPVAN_INVALID, stepvan_alloc(worker, 0, 0, &data, &m, &error));
 	REFUSED(STEPVAN_INVALID, stepvan_alloc(worker, UINT64_MAX, 0, &data, &m, &error));
-	REFUSED(STEPVAN_INVALID, stepvan_alloc(worker, 8, 2, &data, &m, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_alloc(worker, 8, 4, &data, &m, &error));
 	REFUSED(STEPVAN_INVALID, stepvan_wrap(&x, 0, 0, &m, &error));
 	REFUSED(STEPVAN_INVALID, stepvan_wrap(&x, UINT64_MAX, 0, &m, &error));
 	OK(stepvan_alloc(scheduler, 8, 0, &data, &m, &error));
+	OK(stepvan_free(m, &error));
+	OK(stepvan_alloc(worker, 1, STEPVAN_OWN_FILE | STEPVAN_ZEROED, &data, &m, &error));
+	IS(0, (uintptr_t)data % 4096);
+	IS(0, *(char *)data);
 	OK(stepvan_free(m, &error));
 	REFUSED(STEPVAN_STALE, stepvan_free(0, &error));
 	REFUSED(STEPVAN_STALE, stepvan_free(worker, &error));
