@@ -13,13 +13,19 @@ static int describe(const Py_buffer *view, const operand *as, stepvan_tensor *te
 	for (int i = 0; i < view->ndim; i++)
 		tensor->shape[i] = view->shape[i];
 	tensor->data = view->buf;
-	return set_bytes(tensor, as);
+	if (set_bytes(tensor, as) < 0)
+		return -1;
+	for (int i = 0; as->strides != NULL && i < view->ndim; i++) {
+		if (set_stride(as, tensor, i, view->strides[i], 1) < 0)
+			return -1;
+	}
+	return 0;
 }
 
 /* A memoryview holds the memory: while it exists, a bytearray cannot be resized. */
 int tensor_of_buffer(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **holder)
 {
-	int flags = PyBUF_C_CONTIGUOUS | PyBUF_FORMAT;
+	int flags = (as->strides != NULL ? PyBUF_STRIDES : PyBUF_C_CONTIGUOUS) | PyBUF_FORMAT;
 	Py_buffer view;
 	if (PyObject_GetBuffer(object, &view, flags) < 0)
 		return refuse(as, PyErr_ExceptionMatches(PyExc_BufferError) ? "it is not contiguous" : "its memory cannot be reached");

@@ -150,8 +150,10 @@ typedef struct operand {
 	const char *list;  /* for messages: "push" */
 	Py_ssize_t index;  /* -1: not of a list */
 	int write;         /* the library writes to it */
+	int64_t *strides;  /* gets the strides in elements, for STEPVAN_MAX_RANK of them; NULL: it must be contiguous */
 } operand;
 int tensor_of(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **holder);
+int strided_of(PyObject *object, const operand *as, stepvan_view *view, PyObject **holder);
 int tensor_of_torch(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **holder);
 int numpy_is_known(PyObject *ndarray, PyObject *functions);
 PyObject *numpy_owner(PyObject *array);
@@ -160,12 +162,16 @@ int tensor_of_numpy(PyObject *object, const operand *as, stepvan_tensor *tensor,
 int tensor_of_buffer(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **holder);
 int tensor_of_dlpack(PyObject *object, PyObject *method, const operand *as, stepvan_tensor *tensor, PyObject **holder);
 const void *dlpack_exchange(PyObject *class);
-int dlpack_look(const void *exchange, PyObject *object, stepvan_tensor *tensor);
+int dlpack_look(const void *exchange, PyObject *object, const operand *as, stepvan_tensor *tensor);
 PyObject *dlpack_wrap(const void *exchange, PyObject *memory, void *data, const stepvan_tensor *tensor);
 int refuse(const operand *as, const char *format, ...);
 int refuse_for(const operand *as, const char *format, PyObject *object, int plain);
 int set_shape(stepvan_tensor *tensor, PyObject *shape, const operand *as);
+int count_bytes(stepvan_tensor *tensor);
 int set_bytes(stepvan_tensor *tensor, const operand *as);
+int set_stride(const operand *as, const stepvan_tensor *tensor, int dimension, int64_t stride, uint64_t unit);
+int set_strides(const operand *as, const stepvan_tensor *tensor, PyObject *strides, uint64_t unit);
+int is_packed(const stepvan_tensor *tensor, const int64_t *strides);
 PyObject *shape_of(const stepvan_tensor *tensor);
 
 PyObject *storage_of(PyObject *object);
@@ -211,6 +217,10 @@ PyObject *chunks_new(const stepvan_tensor *tensor, Py_ssize_t count, PyObject *h
 PyObject *chunk_view(framework *as, const stepvan_tensor *tensor);
 int chunks_prepare(void);
 int chunks_ready(PyObject *module);
+
+/* views.c: named tensors that a plan moves. */
+PyObject *make_views(PyObject *self, arguments args, Py_ssize_t count);
+int views_ready(PyObject *module);
 
 /* request.c */
 typedef struct left {

@@ -49,17 +49,16 @@ typedef struct dl_exchange {
 #define DL_CUDA_HOST 3
 #define DL_READ_ONLY 1u
 
-static int contiguous(const dl_tensor *t)
+/* Sets the strides of a view; a tensor without strides is contiguous. */
+static int view_strides(const dl_tensor *t, const operand *as, const stepvan_tensor *tensor)
 {
 	int64_t step = 1;
-	for (int32_t i = t->ndim - 1; t->strides != NULL && i >= 0; i--) {
-		if (t->shape[i] == 0)
-			return 1;
-		if (t->shape[i] != 1 && t->strides[i] != step)
-			return 0;
-		step *= t->shape[i];
+	for (int i = t->ndim - 1; i >= 0; i--) {
+		if (set_stride(as, tensor, i, t->strides != NULL ? t->strides[i] : step, dtype_size(tensor->dtype)) < 0)
+			return -1;
+		step *= tensor->bytes > 0 ? t->shape[i] : 1;
 	}
-	return 1;
+	return 0;
 }
 
 static int describe(const dl_tensor *t, const operand *as, stepvan_tensor *tensor)
@@ -71,14 +70,16 @@ static int describe(const dl_tensor *t, const operand *as, stepvan_tensor *tenso
 	int code = dtype_of_dlpack(t->kind, t->bits, t->lanes);
 	if (code == 0)
 		return refuse(as, "elements of DLPack type (%d, %d bits, %d lanes) cannot be moved", t->kind, t->bits, t->lanes);
-	if (!contiguous(t))
-		return refuse(as, "it is not contiguous");
 	tensor->dtype = (uint8_t)code;
 	tensor->rank = (uint8_t)t->ndim;
 	for (int32_t i = 0; i < t->ndim; i++)
 		tensor->shape[i] = t->shape[i];
 	tensor->data = (char *)t->data + t->offset;
-	return set_bytes(tensor, as);
+	if (as->strides == NULL && t->strides != NULL && !is_packed(tensor, t->strides))
+		return refuse(as, "it is not contiguous");
+	if (set_bytes(tensor, as) < 0)
+		return -1;
+	return as->strides != NULL ? view_strides(t, as, tensor) : 0;
 }
 
 /* Calls __dlpack__: a capsule, with the flags of version 1 where the object knows them. New reference. */
@@ -152,7 +153,7 @@ const void *dlpack_exchange(PyObject *class)
  * Reads a tensor of a type with such functions. Returns 0 when it cannot read the tensor, or an exchange cannot
  * move it: then the caller finds the reason in its attributes. Budget: 50 ns.
  */
-int dlpack_look(const void *exchange, PyObject *object, stepvan_tensor *tensor)
+int dlpack_look(const void *exchange, PyObject *object, const operand *as, stepvan_tensor *tensor)
 {
 	dl_tensor t;
 	if (((const dl_exchange *)exchange)->look(object, &t) != 0) {
@@ -160,14 +161,17 @@ int dlpack_look(const void *exchange, PyObject *object, stepvan_tensor *tensor)
 		return 0;
 	}
 	int code = dtype_of_dlpack(t.kind, t.bits, t.lanes);
-	if (t.device.type != DL_CPU || t.ndim > STEPVAN_MAX_RANK || code == 0 || !contiguous(&t))
+	if (t.device.type != DL_CPU || t.ndim > STEPVAN_MAX_RANK || code == 0)
 		return 0;
 	tensor->dtype = (uint8_t)code;
 	tensor->rank = (uint8_t)t.ndim;
-	tensor->bytes = dtype_size(code);
-	for (int32_t i = 0; i < t.ndim; i++) {
+	for (int32_t i = 0; i < t.ndim; i++)
 		tensor->shape[i] = t.shape[i];
-		tensor->bytes *= (uint64_t)t.shape[i];
+	if (!count_bytes(tensor) || (as->strides == NULL && t.strides != NULL && !is_packed(tensor, t.strides)))
+		return 0;
+	if (as->strides != NULL && view_strides(&t, as, tensor) < 0) {
+		PyErr_Clear();
+		return 0;
 	}
 	tensor->data = (char *)t.data + t.offset;
 	return t.data != NULL || tensor->bytes == 0;

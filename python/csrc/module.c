@@ -26,6 +26,7 @@ static PyMethodDef methods[] = {
 
 	FAST("allocate", allocate),
 	FAST("view", view),
+	FAST("make_views", make_views),
 	{"collect", collect, METH_NOARGS, NULL},
 
 	FAST("push_pull", push_pull),
@@ -71,7 +72,7 @@ static int execute(PyObject *module)
 		PyErr_SetString(PyExc_ImportError, "stepvan is loaded in this process already: subinterpreters cannot share it");
 		return -1;
 	}
-	if (library_find() < 0 || names_ready() < 0 || memory_ready(module) < 0 || chunks_ready(module) < 0 || request_ready(module) < 0)
+	if (library_find() < 0 || names_ready() < 0 || memory_ready(module) < 0 || chunks_ready(module) < 0 || views_ready(module) < 0 || request_ready(module) < 0)
 		return -1;
 	taken = 1;
 	return 0;

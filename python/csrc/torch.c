@@ -159,12 +159,25 @@ static int not_contiguous(PyObject *object, const operand *as)
 	return refuse(as, strided ? "it is not contiguous: use .contiguous()" : "it is not dense: use .to_dense()");
 }
 
+/* Reads the strides of a view. Those of sparse tensors raise. */
+static int read_strides(PyObject *object, const operand *as, const stepvan_tensor *tensor)
+{
+	PyObject *strides = PyObject_CallMethodObjArgs(object, name_stride, NULL);
+	if (strides == NULL)
+		return refuse(as, "it is not dense: use .to_dense()");
+	int failed = set_strides(as, tensor, strides, dtype_size(tensor->dtype));
+	Py_DECREF(strides);
+	return failed;
+}
+
 /*
  * One element is contiguous whatever its strides are. Before torch 2 sparse tensors raise, here or for their
  * memory.
  */
 static int check_contiguous(PyObject *object, const operand *as, const stepvan_tensor *tensor)
 {
+	if (as->strides != NULL)
+		return read_strides(object, as, tensor);
 	if (tensor->bytes == dtype_size(tensor->dtype))
 		return 0;
 	int contiguous = says(object, name_is_contiguous);
@@ -321,15 +334,22 @@ static int look(PyObject *object, const operand *as, stepvan_tensor *tensor)
 	return set_data(object, as, tensor);
 }
 
+/* Only views of parts of complex numbers are negated; with more than one element they are not contiguous. */
+static int may_be_lazy(const operand *as, const stepvan_tensor *tensor)
+{
+	if (tensor->dtype < STEPVAN_FLOAT16)
+		return 0;
+	return tensor->dtype >= STEPVAN_COMPLEX32 || tensor->bytes <= dtype_size(tensor->dtype) || (as->strides != NULL && !is_packed(tensor, as->strides));
+}
+
 /* *holder gets the tensor itself: see owner_settle. */
 int tensor_of_torch(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **holder)
 {
 	/* Tensors of other classes may define their attributes themselves. */
 	int plain = torch.exchange != NULL && (PyObject *)Py_TYPE(object) == torch.type;
-	if ((!plain || !dlpack_look(torch.exchange, object, tensor)) && look(object, as, tensor) < 0)
+	if ((!plain || !dlpack_look(torch.exchange, object, as, tensor)) && look(object, as, tensor) < 0)
 		return -1;
-	/* Only views of parts of complex numbers are negated; with more than one element they are not contiguous. */
-	if ((tensor->bytes <= dtype_size(tensor->dtype) || tensor->dtype >= STEPVAN_COMPLEX32) && tensor->dtype >= STEPVAN_FLOAT16 && check_lazy(object, as, tensor) < 0)
+	if (may_be_lazy(as, tensor) && check_lazy(object, as, tensor) < 0)
 		return -1;
 	Py_INCREF(object);
 	*holder = object;

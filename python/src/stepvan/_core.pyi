@@ -13,6 +13,15 @@ class Chunks:
 
     shared: bool
 
+class Views:
+    """Named tensors that a plan moves, as views with strides. It keeps them and their memory alive."""
+
+    def check(self) -> None:
+        """Raises InvalidError with the first tensor whose memory was moved, resized or freed."""
+
+    def list(self) -> Any:
+        """(name, address, type, shape, strides, whether the library has allocated the memory) of each."""
+
 class Request:
     """One worker's request."""
 
@@ -47,6 +56,7 @@ def peers(node: int, /) -> list[tuple[int, int, int, int, int, str, str, str]]: 
 def health(node: int, /) -> None: ...
 def allocate(node: int, nbytes: int, zeroed: bool, /) -> Memory: ...
 def view(memory: Memory, shape: tuple[int, ...], code: int, torch: bool, /) -> Any: ...
+def make_views(tensors: Sequence[tuple[str, Any, str | None]], write: bool, /) -> Views: ...
 def collect() -> None: ...
 def push_pull(
     node: int,
