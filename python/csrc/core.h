@@ -101,6 +101,7 @@ typedef struct memory {
 	uint64_t number;   /* of the library, freed with the object; 0: none */
 	uint64_t charge;   /* bytes of pooled_bytes_held */
 	int allocated;     /* from stepvan_alloc: operations may name it */
+	int own_file;      /* with STEPVAN_OWN_FILE */
 	int readonly;
 	PyObject *holder;    /* the object that the memory belongs to, or NULL */
 } memory;
@@ -109,6 +110,7 @@ PyObject *memory_of_pool(void *data, uint64_t bytes, uint64_t number, uint64_t c
 extern uint64_t pooled_bytes_held;
 uint64_t memory_number(const void *data, uint64_t bytes);
 PyObject *allocate(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *in_own_file(PyObject *self, arguments args, Py_ssize_t count);
 int memory_ready(PyObject *module);
 
 /* dtypes.c */

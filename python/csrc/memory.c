@@ -23,7 +23,7 @@ PyObject *memory_new(void *data, uint64_t bytes, uint64_t number, int readonly, 
 	m->bytes = bytes;
 	m->number = number;
 	m->charge = 0;
-	m->allocated = 0;
+	m->allocated = m->own_file = 0;
 	m->readonly = readonly;
 	Py_XINCREF(holder);
 	m->holder = holder;
@@ -68,21 +68,31 @@ uint64_t memory_number(const void *data, uint64_t bytes)
 	return found != NULL ? ((memory *)found)->number : 0;
 }
 
-/* allocate(node, bytes, zeroed) -> Memory */
+/* in_own_file(address, bytes) -> whether they lie in memory that allocate has put into a file of its own */
+PyObject *in_own_file(PyObject *self, arguments args, Py_ssize_t count)
+{
+	uint64_t address, bytes;
+	if (expect(count, 2, 2, "in_own_file") < 0 || to_u64(args[0], &address, "address") < 0 || to_u64(args[1], &bytes, "bytes") < 0)
+		return NULL;
+	PyObject *found = ranges_find(&allocated, (void *)(uintptr_t)address, bytes);
+	return PyBool_FromLong(found != NULL && ((memory *)found)->own_file);
+}
+
+/* allocate(node, bytes, zeroed, whether in a file of its own) -> Memory */
 PyObject *allocate(PyObject *self, arguments args, Py_ssize_t count)
 {
 	uint64_t node, bytes, number;
 	stepvan_error error;
 	void *data;
-	if (expect(count, 3, 3, "allocate") < 0 || to_u64(args[0], &node, "node") < 0 || to_u64(args[1], &bytes, "bytes") < 0)
+	if (expect(count, 4, 4, "allocate") < 0 || to_u64(args[0], &node, "node") < 0 || to_u64(args[1], &bytes, "bytes") < 0)
 		return NULL;
-	int zeroed = PyObject_IsTrue(args[2]);
-	if (zeroed < 0)
+	int zeroed = PyObject_IsTrue(args[2]), own_file = PyObject_IsTrue(args[3]);
+	if (zeroed < 0 || own_file < 0)
 		return NULL;
 	collect_released();
 	int32_t code;
 	Py_BEGIN_ALLOW_THREADS
-	code = stepvan_alloc(node, bytes, zeroed ? STEPVAN_ZEROED : 0, &data, &number, &error);
+	code = stepvan_alloc(node, bytes, (zeroed ? STEPVAN_ZEROED : 0) | (own_file ? STEPVAN_OWN_FILE : 0), &data, &number, &error);
 	Py_END_ALLOW_THREADS
 	if (check(code, &error) < 0)
 		return NULL;
@@ -91,8 +101,10 @@ PyObject *allocate(PyObject *self, arguments args, Py_ssize_t count)
 		Py_DECREF(m);
 		return NULL;
 	}
-	if (m != NULL)
+	if (m != NULL) {
 		((memory *)m)->allocated = 1;
+		((memory *)m)->own_file = own_file;
+	}
 	return m;
 }
 

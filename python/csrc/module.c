@@ -25,6 +25,7 @@ static PyMethodDef methods[] = {
 	{"health", node_health, METH_O, NULL},
 
 	FAST("allocate", allocate),
+	FAST("in_own_file", in_own_file),
 	FAST("view", view),
 	FAST("make_views", make_views),
 	{"collect", collect, METH_NOARGS, NULL},

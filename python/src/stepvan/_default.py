@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from stepvan import _core
 from stepvan._errors import ClosedError, InvalidError, StaleError, cut, ended
 from stepvan._node import Node, nodes
 from stepvan._server import Policy, Request, _policy, handlers_of
 from stepvan._registration import Registration
+from stepvan._share import share
+
+_Shared = TypeVar("_Shared")
 
 _node: Node | None = None
 
@@ -146,6 +149,27 @@ def empty(shape: Iterable[int] | int, dtype: Any) -> Any:
 def zeros(shape: Iterable[int] | int, dtype: Any) -> Any:
     """As ``empty``, with zeros."""
     return _allocating().zeros(shape, dtype)
+
+
+def share_(what: _Shared, node: Node | None = None) -> _Shared:
+    """Moves tensors of torch into memory that other processes of this machine reach without a copy. Returns ``what``.
+
+    what: a module, whose parameters and buffers move; a dict or a list of tensors; or a tensor.
+    node: as with ``empty``, the node of ``init`` or the only Node without it.
+
+    Tensors, parameters and modules stay the same objects, with the same content. Only their memory is another one. So
+    optimizers, tied parameters, and views of fused ones stay as they are. Other tensors of the process that overlap them
+    move along. Gradients and the state of optimizers stay where they are. A second call moves only what is new.
+
+    Call it once, between two steps, while no other thread uses the tensors. What torch moves afterwards is private
+    again (``module.to(...)``, ``module.half()``, ``share_memory_``, ``load_state_dict(assign=True)``). Arrays of numpy over
+    the old memory keep it. Give all tensors in one call: they get few files, which hold nothing else.
+
+    Errors: InvalidError names a tensor that is on an accelerator, sparse, quantised, without memory, or shared by torch.
+    OutOfMemoryError. After an error each tensor has the memory that it had, or is shared whole.
+    """
+    share(what, (_allocating() if node is None else node).number)
+    return what
 
 
 def get_nanosecond() -> int:

@@ -20,7 +20,7 @@ def make(node: int, shape: Iterable[int] | int, dtype: Any, zeroed: bool) -> Any
     if size >= 2**63:
         raise InvalidError(f"shape is {cut(shape)}: that is larger than any memory")
     with calling("zeros" if zeroed else "empty", node):
-        memory = _core.allocate(node, max(size, 1), zeroed)
+        memory = _core.allocate(node, max(size, 1), zeroed, False)
     return _core.view(memory, dims, code, is_torch)
 
 
