@@ -56,6 +56,8 @@ var rows = []row{
 	{path: "mx", level: 5},
 	{path: "layout", level: 5}, // pure functions: no I/O
 
+	{path: "match", level: 6}, // pure functions: no I/O
+
 	{path: "device", level: 5},
 	{path: "device/cuda", level: 6},
 	{path: "internal/devicetest", level: 6, tests: true},
