@@ -84,6 +84,8 @@ var rows = []row{
 	{path: "server", level: 9, never: []string{"van"}},
 	{path: "peer", level: 9, never: []string{"van"}},
 
+	{path: "reshard", level: 10}, // beside the other services, which do not see each other
+
 	{path: "internal/reach", level: 10, only: []string{"ps", "cmd/stepvan"}},
 	{path: "ps", level: 11},
 	{path: "internal/launch", level: 11, only: []string{"cmd/stepvan", "capi", "bench"}},
