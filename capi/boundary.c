@@ -24,6 +24,7 @@ _Static_assert(sizeof(stepvan_request) == 40, "stepvan_request");
 _Static_assert(sizeof(stepvan_batch) == 88, "stepvan_batch");
 _Static_assert(sizeof(stepvan_peer) == 232, "stepvan_peer");
 _Static_assert(sizeof(stepvan_node_info) == 24, "stepvan_node_info");
+_Static_assert(sizeof(stepvan_bytes) == 16, "stepvan_bytes");
 
 static int forked;
 
@@ -338,4 +339,23 @@ int32_t stepvan_notify(uint64_t node, uint64_t handle, uint64_t queue, uint64_t 
 int32_t stepvan_response_notify(uint64_t node, uint64_t response, uint64_t queue, uint64_t token, stepvan_error *error)
 {
 	return forked ? refuse(error) : goResponseNotify(node, response, queue, token, error);
+}
+
+int32_t stepvan_reshard_plan(const stepvan_bytes *rosters, uint64_t count, uint32_t world, uint64_t batch_bytes,
+        uint32_t flags, const uint32_t *ranks, uint64_t plan_count, stepvan_bytes *plans, stepvan_error *error)
+{
+	return forked ? refuse(error)
+	              : goReshardPlan((stepvan_bytes *)rosters, count, world, batch_bytes, flags, (uint32_t *)ranks, plan_count, plans, error);
+}
+
+int32_t stepvan_reshard_check(const void *plan, uint64_t bytes, stepvan_error *error)
+{
+	return forked ? refuse(error) : goReshardCheck((void *)plan, bytes, error);
+}
+
+int32_t stepvan_reshard_source(const stepvan_bytes *sources, uint64_t count, const stepvan_bytes *destination,
+        uint32_t *rank, stepvan_error *error)
+{
+	return forked ? refuse(error)
+	              : goReshardSource((stepvan_bytes *)sources, count, (stepvan_bytes *)destination, rank, error);
 }

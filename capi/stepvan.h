@@ -749,6 +749,38 @@ int32_t stepvan_notify(uint64_t node, uint64_t handle, uint64_t queue, uint64_t 
 /* The same for a response: when stepvan_response_wait would return at once. */
 int32_t stepvan_response_notify(uint64_t node, uint64_t response, uint64_t queue, uint64_t token, stepvan_error *error);
 
+/* --------------------------------------------------------------- resharding */
+
+/* Bytes of the caller, or of the library, which has them from malloc. */
+typedef struct stepvan_bytes {
+	const void *data;
+	uint64_t bytes;
+} stepvan_bytes;
+
+/* Flags of stepvan_reshard_plan. */
+#define STEPVAN_RESHARD_CAST 1u /* every parameter may have another type at its destination */
+
+/*
+ * Plans how the weights of a model move from one parallel layout to another. rosters has one roster
+ * of each rank, in any order, and world is how many ranks there are (0: not known). A rank sends and
+ * receives at most batch_bytes in one batch (0: all is one batch). plans[i] becomes the plan of
+ * ranks[i], for the caller to free with free(). The call needs no node. Package reshard of the
+ * repository documents the bytes of rosters (readroster.go, roster.go) and of plans (file.go).
+ *
+ *   STEPVAN_INVALID: the sides do not fit together. The message names the parameter.
+ *   STEPVAN_PROTOCOL: a roster is damaged.
+ */
+int32_t stepvan_reshard_plan(const stepvan_bytes *rosters, uint64_t count, uint32_t world, uint64_t batch_bytes, uint32_t flags, const uint32_t *ranks, uint64_t plan_count, stepvan_bytes *plans, stepvan_error *error);
+
+/* STEPVAN_PROTOCOL unless the bytes are a plan whose boxes all lie in their parameters. */
+int32_t stepvan_reshard_check(const void *plan, uint64_t bytes, stepvan_error *error);
+
+/*
+ * Writes to *rank which of the ranks with a parameter the destination reads from. Each roster has
+ * this one parameter: those of sources as a source, and destination as a destination.
+ */
+int32_t stepvan_reshard_source(const stepvan_bytes *sources, uint64_t count, const stepvan_bytes *destination, uint32_t *rank, stepvan_error *error);
+
 #ifdef __cplusplus
 }
 #endif

@@ -14,6 +14,7 @@ type (
 	cSetting  = C.stepvan_setting
 	cInfo     = C.stepvan_node_info
 	cPeer     = C.stepvan_peer
+	cBytes    = C.stepvan_bytes
 
 	cChar   = C.char
 	cCode   = C.int32_t
@@ -52,6 +53,7 @@ const (
 	flagZeroed   = C.STEPVAN_ZEROED
 	flagOwnFile  = C.STEPVAN_OWN_FILE
 	flagViews    = C.STEPVAN_VIEWS
+	flagCast     = C.STEPVAN_RESHARD_CAST
 
 	stampCount = C.STEPVAN_STAMPS
 	maxRank    = C.STEPVAN_MAX_RANK

@@ -227,6 +227,36 @@ static void refuses_null(void)
 	IS(STEPVAN_INVALID, stepvan_info(worker, NULL, NULL));
 }
 
+static void refuses_rosters(void)
+{
+	static const unsigned char empty[] = {0xd8, 1, 3, 0, 0, 0, 0, 0, 0, 0, 0}; /* of rank 3, without parameters */
+	const stepvan_bytes roster = {empty, sizeof empty}, cut = {empty, 3}, lost = {NULL, 3};
+	const uint32_t ranks[] = {3, 4}, far[] = {3, UINT32_MAX};
+	stepvan_bytes plans[2];
+	uint32_t rank;
+	REFUSED(STEPVAN_INVALID, stepvan_reshard_plan(NULL, 1, 0, 0, 0, ranks, 2, plans, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_reshard_plan(&lost, 1, 0, 0, 0, ranks, 2, plans, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_reshard_plan(&roster, 1, 0, 0, 0, NULL, 2, plans, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_reshard_plan(&roster, 1, 0, 0, 0, ranks, 2, NULL, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_reshard_plan(&roster, 1, 0, 0, 2, ranks, 2, plans, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_reshard_plan(&roster, 1, 0, UINT64_MAX, 0, ranks, 2, plans, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_reshard_plan(&roster, 1, 3, 0, 0, ranks, 2, plans, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_reshard_plan(&roster, 1, 0, 0, 0, far, 2, plans, &error));
+	IS(1, plans[0].data == NULL);
+	REFUSED(STEPVAN_PROTOCOL, stepvan_reshard_plan(&cut, 1, 0, 0, 0, ranks, 2, plans, &error));
+	OK(stepvan_reshard_plan(&roster, 1, 0, 0, 0, ranks, 2, plans, &error));
+	OK(stepvan_reshard_check(plans[1].data, plans[1].bytes, &error));
+	REFUSED(STEPVAN_PROTOCOL, stepvan_reshard_check(plans[1].data, plans[1].bytes - 1, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_reshard_check(NULL, 1, &error));
+	free((void *)plans[0].data);
+	free((void *)plans[1].data);
+	REFUSED(STEPVAN_INVALID, stepvan_reshard_source(NULL, 1, &roster, &rank, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_reshard_source(&roster, 1, NULL, &rank, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_reshard_source(&roster, 1, &roster, NULL, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_reshard_source(&roster, 1, &roster, &rank, &error));
+	REFUSED(STEPVAN_PROTOCOL, stepvan_reshard_source(&roster, 1, &cut, &rank, &error));
+}
+
 static void refuses_values(void)
 {
 	uint64_t n, m;
@@ -680,6 +710,9 @@ static void forks(void)
 		REFUSED(STEPVAN_FORKED, stepvan_queue_open(&n, &fd, &error));
 		REFUSED(STEPVAN_FORKED, stepvan_queue_take(1, &n, 1, &n, &error));
 		REFUSED(STEPVAN_FORKED, stepvan_queue_close(1, &error));
+		REFUSED(STEPVAN_FORKED, stepvan_reshard_plan(NULL, 0, 0, 0, 0, NULL, 0, NULL, &error));
+		REFUSED(STEPVAN_FORKED, stepvan_reshard_check(NULL, 0, &error));
+		REFUSED(STEPVAN_FORKED, stepvan_reshard_source(NULL, 0, NULL, NULL, &error));
 		n = 1;
 		uint32_t rank = 0;
 		uint64_t key = 1;
@@ -949,6 +982,7 @@ int main(int argc, char **argv)
 	refuses_nodes(MADE_UP, STEPVAN_STALE);
 	start_all();
 	refuses_null();
+	refuses_rosters();
 	refuses_values();
 	refuses_tensors();
 	exchanges();

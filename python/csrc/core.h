@@ -286,6 +286,10 @@ PyObject *queue_close(PyObject *self, PyObject *queue);
 PyObject *notify(PyObject *self, arguments args, Py_ssize_t count);
 PyObject *response_notify(PyObject *self, arguments args, Py_ssize_t count);
 
+PyObject *reshard_plan(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *reshard_check(PyObject *self, PyObject *plan);
+PyObject *reshard_source(PyObject *self, arguments args, Py_ssize_t count);
+
 PyObject *run_command(PyObject *self, arguments args, Py_ssize_t count);
 PyObject *library_version(PyObject *self, PyObject *unused);
 PyObject *wheel_version(PyObject *self, PyObject *unused);

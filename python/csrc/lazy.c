@@ -61,6 +61,9 @@
 	X(int32_t, queue_take, (uint64_t queue, uint64_t *tokens, uint64_t capacity, uint64_t *count, stepvan_error *error), (queue, tokens, capacity, count, error), failed(error)) \
 	X(int32_t, queue_close, (uint64_t queue, stepvan_error *error), (queue, error), failed(error)) \
 	X(int32_t, notify, (uint64_t node, uint64_t handle, uint64_t queue, uint64_t token, stepvan_error *error), (node, handle, queue, token, error), failed(error)) \
+	X(int32_t, reshard_plan, (const stepvan_bytes *rosters, uint64_t count, uint32_t world, uint64_t batch_bytes, uint32_t flags, const uint32_t *ranks, uint64_t plan_count, stepvan_bytes *plans, stepvan_error *error), (rosters, count, world, batch_bytes, flags, ranks, plan_count, plans, error), failed(error)) \
+	X(int32_t, reshard_check, (const void *plan, uint64_t bytes, stepvan_error *error), (plan, bytes, error), failed(error)) \
+	X(int32_t, reshard_source, (const stepvan_bytes *sources, uint64_t count, const stepvan_bytes *destination, uint32_t *rank, stepvan_error *error), (sources, count, destination, rank, error), failed(error)) \
 	X(int32_t, response_notify, (uint64_t node, uint64_t response, uint64_t queue, uint64_t token, stepvan_error *error), (node, response, queue, token, error), failed(error))
 
 static uint64_t (*own_released)(uint64_t *, uint64_t);

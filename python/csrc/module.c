@@ -57,6 +57,10 @@ static PyMethodDef methods[] = {
 	FAST("notify", notify),
 	FAST("response_notify", response_notify),
 
+	FAST("reshard_plan", reshard_plan),
+	{"reshard_check", reshard_check, METH_O, NULL},
+	FAST("reshard_source", reshard_source),
+
 	FAST("main", run_command),
 	{"version", library_version, METH_NOARGS, NULL},
 	{"wheel_version", wheel_version, METH_NOARGS, NULL},
