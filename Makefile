@@ -29,7 +29,7 @@ PGO ?= $(CURDIR)/cmd/stepvan/default.pgo
 PREFIX  ?= /usr/local
 DESTDIR ?=
 
-.PHONY: help build capi install compat demo demo-torch test race test-rdma check lint docs wheel installed-wheel pytest pytest-asan pyexamples bench pgo gobench fuzz fuzz-short soak stress clean FORCE
+.PHONY: help build capi install compat demo demo-torch test race test-rdma oracle check lint docs wheel installed-wheel pytest pytest-asan pyexamples bench pgo gobench fuzz fuzz-short soak stress clean FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ race: ## run the tests under the race detector (needs a C compiler)
 
 test-rdma: ## run the tests that need RDMA devices, in machines with software RDMA (minutes)
 	scripts/test-rdma.sh
+
+oracle: ## compare package layout with torch and megatron-core themselves, in CPython 3.12 (needs PyPI; minutes)
+	scripts/oracle.sh
 
 export TEST_TIMEOUT PYTEST_WORKERS
 check: ## everything that continuous integration runs, with the time of each step

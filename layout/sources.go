@@ -52,8 +52,9 @@ type Reduction struct {
 	// Members are the indices of the ranks whose values are reduced, in mesh order. Their parts are the same, so an
 	// element has the same offset at each. Members of several partial dimensions are in one list, in row-major order.
 	Members []int
-	// Counts and Ops have the extent and the reduction of each partial dimension, outermost first. Where the reductions
-	// differ, torch reduces the outermost dimension first. Avg divides the sum by the count of its dimension.
+	// Counts and Ops have the extent and the reduction of each partial dimension, outermost first. Avg divides the sum
+	// by the count of its dimension. Where the reductions differ, reduce the outermost dimension first. Only Sum and Avg
+	// commute. For others torch 2.9 takes the innermost first as soon as a dimension shards, and torch 2.15 refuses them.
 	Counts []int
 	Ops    []Op
 }

@@ -1,0 +1,164 @@
+#!/usr/bin/env bash
+# Compares package layout with torch and megatron-core themselves. They are installed into .cache, in CPython 3.12.
+#
+#   scripts/oracle.sh          makes the recordings anew, which must be the bytes in layout/testdata, and compares
+#                              thousands of further cases
+#   scripts/oracle.sh record   writes the recordings into layout/testdata
+#   scripts/oracle.sh install  only installs
+#
+# ORACLE_PYTHON names the interpreter. ORACLE_SEED is the seed of the further cases.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+tools=$PWD/.cache/tools
+env=$PWD/.cache/oracle/env
+logs=$PWD/.cache/oracle/logs
+live=$PWD/.cache/oracle/live
+anew=$PWD/.cache/oracle/anew
+recorded=$PWD/layout/testdata
+requirements=scripts/oracle/requirements.txt
+seed=${ORACLE_SEED:-1}
+
+# How many further cases. Those between processes take a second each.
+layouts=5000
+gloo=200
+rosters=5000
+
+# uv brings an interpreter where there is none, and knows the hash of each.
+uv='uv==0.13.9'
+uv_hash=sha256:d7f459fe4fd247d830351c75686d3996ace3c6f3f728eb0e85a30b7ada0cef19 # of x86-64
+
+# fits PYTHON: whether it is CPython 3.12 and can make environments.
+fits() {
+	"$1" -c 'import ensurepip, sys, venv; sys.exit(sys.implementation.name != "cpython" or sys.version_info[:2] != (3, 12))' 2>/dev/null
+}
+
+# look prints the path of CPython 3.12 where there is one.
+look() {
+	local found
+	for found in python3.12 "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.12.*/bin/python3.12 "$tools"/cpython/*/bin/python3.12; do
+		if fits "$found"; then
+			echo "$found"
+			return
+		fi
+	done
+	return 1
+}
+
+# interpreter prints the path of CPython 3.12, and installs it where it is missing.
+interpreter() {
+	if [[ -n ${ORACLE_PYTHON:-} ]]; then
+		fits "$ORACLE_PYTHON" || {
+			echo "ORACLE_PYTHON is not CPython 3.12 with the modules venv and ensurepip (got $ORACLE_PYTHON)" >&2
+			return 1
+		}
+		echo "$ORACLE_PYTHON"
+		return
+	fi
+	look && return
+	echo "CPython 3.12 is missing: installing it" >&2
+	install_interpreter >&2 || true
+	look && return
+	cat >&2 <<-'END'
+		CPython 3.12 is missing, which megatron-core needs, and it cannot be installed here. Install it with its module
+		venv (pyenv install 3.12, or uv python install 3.12, or apt-get install python3.12-venv on Ubuntu 24.04), or
+		name it in ORACLE_PYTHON.
+	END
+	return 1
+}
+
+# install_interpreter takes it from the distribution, or else from where uv has it.
+install_interpreter() {
+	if apt-cache show python3.12-venv >/dev/null 2>&1; then
+		scripts/need.sh python3.12=python3.12,python3.12-venv
+		return
+	fi
+	local folder=$tools/${uv/==/-}
+	if [[ ! -x $folder/bin/uv ]]; then
+		rm -rf "$folder"
+		python3 -m pip install --quiet --no-input --root-user-action ignore --disable-pip-version-check --no-deps \
+			--require-hashes --only-binary :all: --target "$folder" --requirement <(echo "$uv --hash=$uv_hash") || return 1
+	fi
+	timeout 600 "$folder/bin/uv" --no-config python install --no-bin --install-dir "$tools/cpython" 3.12
+}
+
+# prepare makes the environment again where the interpreter or the requirements have changed.
+prepare() {
+	if [[ $(uname -sm) != "Linux x86_64" ]]; then
+		echo "the wheels in $requirements are for Linux on x86-64 (got $(uname -sm)): run this there" >&2
+		return 1
+	fi
+	local python want
+	python=$(interpreter)
+	want=$("$python" --version && cat "$requirements")
+	if [[ -e $env/ready && $(<"$env/ready") == "$want" ]]; then
+		return
+	fi
+	echo "installing torch and megatron-core for $python (7 GB, takes some minutes)"
+	"$python" -m venv --clear "$env"
+	timeout 1800 "$env/bin/python" -m pip install --quiet --no-input --disable-pip-version-check --no-deps --require-hashes \
+		--only-binary :all: --report "$env/wheels.json" --requirement "$requirements" || {
+		echo "cannot install what $requirements names: it needs PyPI and 10 GB in .cache" >&2
+		return 1
+	}
+	echo "$want" >"$env/ready"
+}
+
+# generate NAME FOLDER [ARGUMENT...] writes one recording. What gloo says of its connections goes to a log.
+generate() {
+	local name=$1 folder=$2 log=$logs/$1.log began=$SECONDS
+	shift 2
+	mkdir -p "$folder" "$logs"
+	# No accelerator is used, and no hash depends on the process.
+	CUDA_VISIBLE_DEVICES='' OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=1 PYTHONHASHSEED=0 \
+		timeout --kill-after=20 1200 "$env/bin/python" "scripts/oracle/record_$name.py" \
+		--output "$folder/$name.jsonl" "$@" >"$log" 2>&1 </dev/null || {
+		tail -n 60 "$log"
+		echo "record_$name.py has failed: the whole output is in $log" >&2
+		return 1
+	}
+	echo "$name: $(head -n 1 "$folder/$name.jsonl" | grep -o '"seed":[0-9]*,"cases":[0-9]*') ($((SECONDS - began)) s)"
+}
+
+# compare holds recordings that are made anew against those that are committed.
+compare() {
+	local name status=0
+	rm -rf "$anew"
+	for name in layouts gloo rosters; do
+		generate "$name" "$anew"
+		cmp "$anew/$name.jsonl" "$recorded/$name.jsonl" || status=1
+	done
+	[[ $status == 0 ]] || echo "recordings differ from those in $recorded: scripts/oracle.sh record writes them" >&2
+	return "$status"
+}
+
+# further compares cases that are not committed.
+further() {
+	local all=$((1 << 30))
+	rm -rf "$live"
+	generate layouts "$live" --seed "$seed" --cases "$layouts" --bytes "$all"
+	generate rosters "$live" --seed "$seed" --cases "$rosters" --bytes "$all"
+	generate gloo "$live" --seed "$seed" --cases "$gloo" --bytes "$all"
+	go test -count=1 -timeout 10m -v -run '^(TestTorch|TestMegatron)$' ./layout -args -recordings "$live"
+}
+
+case ${1:-} in
+'')
+	scripts/go.sh
+	prepare
+	compare
+	further
+	echo "layout agrees with torch and megatron-core"
+	;;
+record)
+	prepare
+	for name in layouts gloo rosters; do
+		generate "$name" "$recorded"
+	done
+	;;
+install) prepare ;;
+*)
+	sed -n '2,9s/^# \{0,1\}//p' "$0" >&2
+	exit 2
+	;;
+esac
