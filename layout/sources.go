@@ -53,8 +53,9 @@ type Reduction struct {
 	// element has the same offset at each. Members of several partial dimensions are in one list, in row-major order.
 	Members []int
 	// Counts and Ops have the extent and the reduction of each partial dimension, outermost first. Avg divides the sum
-	// by the count of its dimension. Where the reductions differ, reduce the outermost dimension first. Only Sum and Avg
-	// commute. For others torch 2.9 takes the innermost first as soon as a dimension shards, and torch 2.15 refuses them.
+	// by the count of its dimension. Where the reductions differ, reduce the outermost dimension first. Sum and Avg
+	// commute. For other mixtures torch 2.9 takes the innermost first where a dimension shards, and torch 2.15 refuses
+	// them.
 	Counts []int
 	Ops    []Op
 }

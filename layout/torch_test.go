@@ -144,8 +144,8 @@ func (x *recordedPair) move(t *testing.T) {
 	}
 }
 
-// value is what a rank has of element id of a partial tensor. number is its place among the ranks that are reduced
-// together. scripts/oracle/record_gloo.py has the same function.
+// value is what a rank has of element id of a partial tensor. The ranks that are reduced together have numbers.
+// Function values of scripts/oracle/record_gloo.py is the same.
 func value(id, number int64, ops []Op) int64 {
 	v := 1 + (7*number+3*id+number*id)%5
 	if slices.Contains(ops, Avg) {
