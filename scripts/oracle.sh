@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Compares package layout with torch and megatron-core themselves. They are installed into .cache, in CPython 3.12.
 #
-#   scripts/oracle.sh          makes the recordings anew, which must be the bytes in layout/testdata, and compares
-#                              thousands of further cases
-#   scripts/oracle.sh record   writes the recordings into layout/testdata
-#   scripts/oracle.sh install  only installs
+#   scripts/oracle.sh [record|install]
+#
+# It makes the recordings anew, which must be the bytes in layout/testdata. Then it compares thousands of further cases.
+# With record it writes the recordings into layout/testdata instead, and with install it only installs.
 #
 # ORACLE_PYTHON names the interpreter. ORACLE_SEED is the seed of the further cases.
 set -euo pipefail
@@ -24,7 +24,7 @@ layouts=5000
 gloo=200
 rosters=5000
 
-# uv brings an interpreter where there is none, and knows the hash of each.
+# uv brings an interpreter where it is missing, and knows its hash.
 uv='uv==0.13.9'
 uv_hash=sha256:d7f459fe4fd247d830351c75686d3996ace3c6f3f728eb0e85a30b7ada0cef19 # of x86-64
 
@@ -158,7 +158,7 @@ record)
 	;;
 install) prepare ;;
 *)
-	sed -n '2,9s/^# \{0,1\}//p' "$0" >&2
+	sed -n '2,10s/^# \{0,1\}//p' "$0" >&2
 	exit 2
 	;;
 esac
