@@ -12,20 +12,29 @@ type op uint8
 // The messages. Header.Request names what a message is about by the number that its receiver has given it, except in
 // opOffer and opPropose, which bring the number of their sender.
 const (
-	opTell    op = 1 + iota // a transfer with its elements
-	opTaken                 // how many of those have found their receive
-	opOffer                 // a transfer whose elements follow
-	opAccept                // an offered transfer has found its receive: the elements may come
-	opRefuse                // an offered transfer does not fit its receive
-	opChunk                 // a chunk of the elements
-	opWritten               // the sender has written all that it writes
-	opDone                  // the receiver has read all that it reads
-	opFail                  // the sender of this message has given up
-	opQuiet                 // the sender of this message touches nothing any more, after opFail
-	opOpen                  // a run: the sources hold still
-	opReady                 // a run: the destinations may be written
-	opMail                  // a small message for a listener
-	opLetter                // bytes of any size, for what this package agrees on
+	opTell     op = 1 + iota // a transfer with its elements
+	opTaken                  // how many of those have found their receive
+	opOffer                  // a transfer whose elements follow
+	opAccept                 // an offered transfer has found its receive: the elements may come
+	opRefuse                 // an offered transfer does not fit its receive
+	opChunk                  // a chunk of the elements
+	opWritten                // the sender has written all that it writes
+	opDone                   // the receiver has read all that it reads
+	opFail                   // the sender of this message has given up
+	opQuiet                  // the sender of this message touches nothing any more, after opFail
+	opOpen                   // a run: the sources hold still
+	opReady                  // a run: the destinations may be written
+	opAttach                 // a peer wants to use a window, and brings the number by which it knows the answer
+	opAttached               // it may, and what the window is
+	opDetach                 // it may not
+	opRevoke                 // the window is closed
+	opReleased               // the window is not reached any more, after opRevoke
+	opGet                    // elements of a window are to come
+	opPut                    // elements for a window are to go
+	opServe                  // they may go
+	opNote                   // the note of a Put, after its elements
+	opMail                   // a small message for a listener
+	opLetter                 // bytes of any size, for what this package agrees on
 )
 
 // decoder reads the fields of a message. After an error it returns zeros.

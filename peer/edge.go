@@ -194,10 +194,10 @@ func (e *edge) copied() {
 		if e.out {
 			note = opWritten
 		}
-		if e.remote.self() {
-			e.owner.(*transfer).partner.edge.step(stepNote)
-		} else {
+		if e.theirs != 0 {
 			e.remote.note(note, e.theirs)
+		} else if t, ok := e.owner.(*transfer); ok {
+			t.partner.edge.step(stepNote) // within this process
 		}
 		e.step(stepCopy)
 	}

@@ -30,10 +30,12 @@ type Peer struct {
 	edges     edgeTable
 	transfers reuse.List[transfer]
 	arrivals  reuse.List[arrival]
+	accesses  reuse.List[access]
 	listeners map[Topic]*listener
 	plans     map[string]*Plan
 	letters   letters
 	outbox    outbox
+	windows   windowTable
 	soon      *task // small copies that the goroutine which holds mu makes after it has unlocked
 	watcher   *files.Watcher
 }
@@ -112,7 +114,7 @@ func New(t *link.Transport, o Options) *Service {
 	o.setDefaults(t)
 	p := &Peer{link: t, opt: o, ids: map[wire.PeerID]*remote{}, memory: files.Memory{Files: o.Files, Registry: t.Registry}}
 	p.listeners, p.plans = map[Topic]*listener{}, map[string]*Plan{}
-	p.outbox.p = p
+	p.outbox.p, p.windows.p, p.windows.others = p, p, map[Token]*attachment{}
 	p.letters = letters{p: p, waits: map[*letterWait]struct{}{}, groups: map[string]*Group{}}
 	p.movers.init(o.Movers, o.Recover)
 	p.results = handles.New(t.Engine(), progress.Answer, o.Handles, p.logUnseen)

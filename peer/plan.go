@@ -3,6 +3,7 @@ package peer
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -173,7 +174,7 @@ func (t *edgeTable) ran(r *remote, m *link.Inbound) error {
 		err = d.end()
 	}
 	if err == nil && e == nil {
-		r.decline(theirs)
+		r.refuse(theirs, errPlanOver)
 	}
 	if err != nil || e == nil || e.state >= edgeFailed {
 		return err
@@ -199,13 +200,7 @@ func (t *edgeTable) ran(r *remote, m *link.Inbound) error {
 	return nil
 }
 
-// decline answers a run of a plan that is over at this peer.
-func (r *remote) decline(theirs uint64) {
-	m := r.message(opFail, theirs)
-	m.meta = binary.LittleEndian.AppendUint64(m.meta, 0)
-	m.meta = appendText(m.meta, "the plan is over at this peer", maxText)
-	r.send(m)
-}
+var errPlanOver = errors.New("the plan is over at this peer")
 
 // copied ends the copies within this process. Movers call it.
 func (pl *Plan) copied() {

@@ -70,6 +70,7 @@ func (r *remote) fail(cause error) {
 	r.peer.outbox.drop(&r.backlog, cause)
 	r.open.fail(cause)
 	r.stock.fail(cause)
+	r.peer.windows.fail(r, cause)
 	r.letters.fail(r.failure("connection", cause))
 }
 

@@ -60,6 +60,7 @@ func (h sessionHandler) Detached(s *link.Session) {
 	p.mu.Lock()
 	defer p.unlock()
 	p.edges.detached(s)
+	p.windows.detached(s)
 }
 
 // Receive implements link.Handler.
@@ -91,6 +92,8 @@ func (h sessionHandler) receive(m *link.Inbound) error {
 	switch op(m.Header.Op) {
 	case opTell:
 		return r.stock.small(m)
+	case opNote:
+		return p.windows.noted(r, m)
 	case opMail:
 		return r.mail.came(m)
 	case opLetter:
@@ -114,6 +117,26 @@ func (h sessionHandler) receiveNote(r *remote, m *link.Inbound) error {
 		return h.p.edges.noted(r, m)
 	case opOpen, opReady:
 		return h.p.edges.ran(r, m)
+	}
+	return h.receiveOfWindow(r, m)
+}
+
+// receiveOfWindow handles a message about a window.
+func (h sessionHandler) receiveOfWindow(r *remote, m *link.Inbound) error {
+	t := &h.p.windows
+	switch op(m.Header.Op) {
+	case opAttach:
+		return t.attach(r, m)
+	case opAttached, opDetach:
+		return t.answered(r, m)
+	case opRevoke:
+		return t.revoked(r, m)
+	case opReleased:
+		return t.released(r, m)
+	case opGet, opPut:
+		return t.serve(r, m, op(m.Header.Op) == opPut)
+	case opServe:
+		return t.served(r, m)
 	}
 	return errs.Protocol("op", 7, "unknown message %d between peers", m.Header.Op)
 }
