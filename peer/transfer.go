@@ -9,7 +9,6 @@ import (
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/link/handles"
-	"github.com/stepvan/stepvan/internal/strided"
 	"github.com/stepvan/stepvan/tensor"
 )
 
@@ -150,29 +149,28 @@ func (r *remote) sendTold(m *message, connected bool) {
 // packView copies the elements of v to contiguous memory.
 func packView(to []byte, v *tensor.Strided) {
 	f := formOf(v)
-	w := f.contiguousWalk()
-	g := w.Gather(int64(v.DType().Size()))
-	g.Copy(pointer(to), address(v))
+	c := f.contiguous()
+	w, _ := route(&f, &c) // the shapes are the same
+	w.Copy(pointer(to), address(v))
 }
 
 // unpackView copies elements from contiguous memory to v.
 func unpackView(v *tensor.Strided, from []byte) {
 	f := formOf(v)
-	w := f.contiguousWalk()
-	s := w.Scatter(int64(v.DType().Size()))
-	s.Copy(address(v), pointer(from))
+	c := f.contiguous()
+	w, _ := route(&c, &f) // the shapes are the same
+	w.Copy(address(v), pointer(from))
 }
 
-// contiguousWalk is the walk over the view on both sides, in the order of its shape.
-func (f *form) contiguousWalk() strided.Walk {
+// contiguous is the form of a contiguous view of the same shape.
+func (f *form) contiguous() form {
 	c := *f
 	step := int64(1)
 	for i := int(c.rank) - 1; i >= 0; i-- {
 		c.strides[i] = step
 		step *= max(c.dims[i], 1)
 	}
-	w, _ := route(f, &c) // the shapes are the same
-	return w
+	return c
 }
 
 // describe makes m the offer of t, over a session that is open.
