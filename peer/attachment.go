@@ -6,12 +6,10 @@ import (
 	"slices"
 	"unsafe"
 
-	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/link/handles"
 	"github.com/stepvan/stepvan/internal/slots"
-	"github.com/stepvan/stepvan/internal/text"
 	"github.com/stepvan/stepvan/tensor"
 )
 
@@ -159,15 +157,11 @@ func (t *windowTable) answered(r *remote, m *link.Inbound) error {
 	a := slot.attachment
 	d := decode(m.Meta)
 	if op(m.Header.Op) == opDetach {
-		stale, why := d.u8() != 0, text.Line(d.text(maxText), maxText)
+		why := d.reason()
 		if err := d.end(); err != nil {
 			return err
 		}
-		err := fmt.Errorf("%w: %s", stepvan.ErrRemote, why)
-		if stale {
-			err = errNoWindow
-		}
-		a.end(r.failure("window", err))
+		a.end(r.failure("window", why))
 		return nil
 	}
 	rights, f := Rights(d.u8()), d.form()

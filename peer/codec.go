@@ -2,8 +2,12 @@ package peer
 
 import (
 	"encoding/binary"
+	"errors"
+	"fmt"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/text"
 )
 
 // op says what a message between peers is.
@@ -115,6 +119,27 @@ func (d *decoder) text(most int) string {
 	}
 	return string(d.take(int(n)))
 }
+
+// reason reads what appendReason has written, as the error of a peer.
+func (d *decoder) reason() error {
+	stale, why := d.u8() == 1, text.Line(d.text(maxText), maxText)
+	if stale {
+		return fmt.Errorf("%w: %s: %w", stepvan.ErrRemote, why, stepvan.ErrStale)
+	}
+	return fmt.Errorf("%w: %s", stepvan.ErrRemote, why)
+}
+
+// appendReason encodes why this peer refuses or gives up something.
+func appendReason(b []byte, err error) []byte {
+	stale := byte(0)
+	if errors.Is(err, stepvan.ErrStale) {
+		stale = 1
+	}
+	return appendText(append(b, stale), err.Error(), maxText)
+}
+
+// maxText bounds the text of an error that a peer tells.
+const maxText = 1 << 10
 
 // end reports what was wrong, also bytes that are left.
 func (d *decoder) end() error {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/strided"
 	"github.com/stepvan/stepvan/internal/text"
 )
 
@@ -66,6 +67,9 @@ func (d *draft) prepare(sends, recvs []Move) error {
 	if err := d.checkIDs(); err != nil {
 		return err
 	}
+	if err := d.checkDestinations(recvs); err != nil {
+		return err
+	}
 	return d.register()
 }
 
@@ -103,6 +107,26 @@ func (d *draft) checkIDs() error {
 		}
 	}
 	return nil
+}
+
+// checkDestinations refuses two receives that write to the same element.
+func (d *draft) checkDestinations(recvs []Move) error {
+	views := make([]strided.View, len(recvs))
+	for i := range recvs {
+		v := &recvs[i].View
+		at := int64(uintptr(address(v)))
+		views[i] = strided.NewView(at, int64(v.DType().Size()), v.Dims(), v.Strides())
+	}
+	i, j, found, sure := strided.FirstIntersection(views)
+	if !found && sure {
+		return nil
+	}
+	why := "both write to the same memory"
+	if !sure {
+		why = "whether both write to the same memory cannot be found out"
+	}
+	return errs.Invalid("plan %s: %s from peer %d and %s from peer %d: %s: give each move a destination of its own",
+		d.plan.name, recvs[i].name(), recvs[i].Peer, recvs[j].name(), recvs[j].Peer, why)
 }
 
 // register takes the name of the plan, and retains its memory.

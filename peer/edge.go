@@ -2,14 +2,11 @@ package peer
 
 import (
 	"encoding/binary"
-	"fmt"
 	"unsafe"
 
-	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/slots"
-	"github.com/stepvan/stepvan/internal/text"
 )
 
 // edge is one end of what a peer sends another in one go: a transfer, or what a plan moves between the two. It has a
@@ -226,16 +223,13 @@ func (e *edge) fail(err error) {
 		if !e.lost {
 			m := e.remote.message(opFail, e.theirs)
 			m.meta = binary.LittleEndian.AppendUint64(m.meta, uint64(e.id))
-			m.meta = appendText(m.meta, err.Error(), maxText)
+			m.meta = appendReason(m.meta, err)
 			e.remote.send(m)
 		}
 	}
 	e.owner.failed(e, err)
 	e.checkQuiet()
 }
-
-// maxText bounds the text of an error that a peer tells.
-const maxText = 1 << 10
 
 // checkQuiet tells the owner of an edge that has failed when nobody uses its memory any more.
 func (e *edge) checkQuiet() {
@@ -254,10 +248,10 @@ func (e *edge) checkQuiet() {
 }
 
 // peerFailed ends e because the other end has given up.
-func (e *edge) peerFailed(id uint64, why string) {
+func (e *edge) peerFailed(id uint64, why error) {
 	if id == 0 { // the other end has nothing of this plan any more
 		e.lost = true
-		e.fail(e.remote.failure("transfer", fmt.Errorf("%w: %s", stepvan.ErrRemote, why)))
+		e.fail(e.remote.failure("transfer", why))
 		e.exposed = false
 		e.checkQuiet()
 		return
@@ -271,7 +265,7 @@ func (e *edge) peerFailed(id uint64, why string) {
 		e.checkQuiet()
 		return
 	}
-	e.fail(e.remote.failure("transfer", fmt.Errorf("%w: %s", stepvan.ErrRemote, why)))
+	e.fail(e.remote.failure("transfer", why))
 }
 
 // detached says that the peer of s reaches nothing any more.
@@ -323,7 +317,7 @@ func (t *edgeTable) noted(r *remote, m *link.Inbound) error {
 // peerFailed handles opFail for e, which is nil when it has ended here.
 func (t *edgeTable) peerFailed(r *remote, e *edge, meta []byte) error {
 	d := decode(meta)
-	id, why := d.u64(), d.text(maxText)
+	id, why := d.u64(), d.reason()
 	if err := d.end(); err != nil {
 		return err
 	}
@@ -331,6 +325,6 @@ func (t *edgeTable) peerFailed(r *remote, e *edge, meta []byte) error {
 		r.note(opQuiet, id)
 		return nil
 	}
-	e.peerFailed(id, text.Line(why, maxText))
+	e.peerFailed(id, why)
 	return nil
 }

@@ -296,3 +296,24 @@ func TestARunDoesNotAllocate(t *testing.T) {
 	}
 	require.Zero(t, testing.AllocsPerRun(100, run))
 }
+
+func TestDestinationsThatOverlap(t *testing.T) {
+	p := pairtest.NewPeers(t, pairtest.Options{}, 1)[0]
+	x := empty(t, p, heap, 1000)
+	src := filled(t, p, heap, 500, 1)
+	move := func(id uint64, v tensor.Strided) peer.Move {
+		return peer.Move{ID: id, Peer: 0, View: v, Label: fmt.Sprint("w", id)}
+	}
+	send := columns(t, src, 5, 0, 5)
+	_, err := p.Plan(pairtest.Context(t), "weights", []peer.Move{move(1, send), move(2, send)},
+		[]peer.Move{move(1, columns(t, x, 10, 0, 5)), move(2, columns(t, x, 10, 4, 5))})
+	require.ErrorIs(t, err, stepvan.ErrInvalid)
+	require.ErrorContains(t, err, "move 1 (w1) from peer 0 and move 2 (w2)")
+	plans := planEverywhere(t, []*pairtest.PeerOfCluster{p}, "weights", [][]peer.Move{{move(1, send), move(2, send)}},
+		[][]peer.Move{{move(1, columns(t, x, 10, 0, 5)), move(2, columns(t, x, 10, 5, 5))}})
+	runEverywhere(t, plans, 1)
+	for i := range 100 {
+		require.Equal(t, src.Bytes()[i*5:][:5], x.Bytes()[i*10:][:5])
+		require.Equal(t, src.Bytes()[i*5:][:5], x.Bytes()[i*10+5:][:5])
+	}
+}

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"crypto/subtle"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -225,12 +224,7 @@ func (t *windowTable) attach(r *remote, m *link.Inbound) error {
 	w, err := t.find(r, id, key, rights)
 	if err != nil {
 		a := r.message(opDetach, m.Header.Request)
-		stale := byte(0)
-		if errors.Is(err, stepvan.ErrStale) {
-			stale = 1
-		}
-		a.meta = append(a.meta, stale)
-		a.meta = appendText(a.meta, err.Error(), maxText)
+		a.meta = appendReason(a.meta, err)
 		r.send(a)
 		return nil
 	}
@@ -315,7 +309,7 @@ func (t *windowTable) serve(r *remote, m *link.Inbound, put bool) error {
 func (r *remote) refuse(theirs uint64, why error) {
 	m := r.message(opFail, theirs)
 	m.meta = binary.LittleEndian.AppendUint64(m.meta, 0)
-	m.meta = appendText(m.meta, why.Error(), maxText)
+	m.meta = appendReason(m.meta, why)
 	r.send(m)
 }
 

@@ -82,37 +82,39 @@ func TestGetAndPut(t *testing.T) {
 func TestWhatAWindowRefuses(t *testing.T) {
 	eachVan(t, func(t *testing.T, v pairtest.Van) {
 		for _, where := range []memory{heap, shared} {
-			all := pairtest.NewPeers(t, pairtest.Options{Van: v}, 3)
-			x := filled(t, all[0], where, 1000, 1)
-			w := expose(t, all[0], matrix(t, x, 10), peer.WindowOptions{Peers: []stepvan.Rank{1}})
-			fails := func(p *pairtest.PeerOfCluster, token peer.Token, at []int64, want error, text string) {
-				t.Helper()
-				h, err := p.Get(matrix(t, empty(t, p, heap, 100), 10), token, at)
+			t.Run(fmt.Sprint(where), func(t *testing.T) {
+				all := pairtest.NewPeers(t, pairtest.Options{Van: v}, 3)
+				x := filled(t, all[0], where, 1000, 1)
+				w := expose(t, all[0], matrix(t, x, 10), peer.WindowOptions{Peers: []stepvan.Rank{1}})
+				fails := func(p *pairtest.PeerOfCluster, token peer.Token, at []int64, want error, text string) {
+					t.Helper()
+					h, err := p.Get(matrix(t, empty(t, p, heap, 100), 10), token, at)
+					if err == nil {
+						err = h.Wait(pairtest.Context(t))
+					}
+					require.ErrorIs(t, err, want)
+					require.ErrorContains(t, err, text)
+				}
+				forged := w.Token()
+				forged[20]++
+				fails(all[1], forged, nil, stepvan.ErrStale, "no such window")
+				fails(all[1], peer.Token{}, nil, stepvan.ErrInvalid, "not the token")
+				other := w.Token()
+				other[4] = 2 // it is not this peer's
+				fails(all[1], other, nil, stepvan.ErrStale, "no such window")
+				fails(all[2], w.Token(), nil, stepvan.ErrRemote, "does not admit peer 2")
+				fails(all[1], w.Token(), []int64{91, 0}, stepvan.ErrInvalid, "leaves the window")
+				fails(all[1], w.Token(), []int64{-1, 0}, stepvan.ErrInvalid, "negative")
+				h, err := all[1].Put(matrix(t, empty(t, all[1], heap, 100), 10), w.Token(), nil, nil)
 				if err == nil {
 					err = h.Wait(pairtest.Context(t))
 				}
-				require.ErrorIs(t, err, want)
-				require.ErrorContains(t, err, text)
-			}
-			forged := w.Token()
-			forged[20]++
-			fails(all[1], forged, nil, stepvan.ErrStale, "no such window")
-			fails(all[1], peer.Token{}, nil, stepvan.ErrInvalid, "not the token")
-			other := w.Token()
-			other[4] = 2 // it is not this peer's
-			fails(all[1], other, nil, stepvan.ErrStale, "no such window")
-			fails(all[2], w.Token(), nil, stepvan.ErrRemote, "does not admit peer 2")
-			fails(all[1], w.Token(), []int64{91, 0}, stepvan.ErrInvalid, "leaves the window")
-			fails(all[1], w.Token(), []int64{-1, 0}, stepvan.ErrInvalid, "negative")
-			h, err := all[1].Put(matrix(t, empty(t, all[1], heap, 100), 10), w.Token(), nil, nil)
-			if err == nil {
-				err = h.Wait(pairtest.Context(t))
-			}
-			require.ErrorContains(t, err, "may only be read")
-			h, err = all[1].Get(matrix(t, empty(t, all[1], heap, 100), 10), w.Token(), []int64{90, 0})
-			finish(t, h, err)
-			require.NoError(t, w.Close(pairtest.Context(t)))
-			fails(all[1], w.Token(), nil, stepvan.ErrStale, "closed")
+				require.ErrorContains(t, err, "may only be read")
+				h, err = all[1].Get(matrix(t, empty(t, all[1], heap, 100), 10), w.Token(), []int64{90, 0})
+				finish(t, h, err)
+				require.NoError(t, w.Close(pairtest.Context(t)))
+				fails(all[1], w.Token(), nil, stepvan.ErrStale, "closed")
+			})
 		}
 	})
 }
