@@ -102,7 +102,7 @@ func (t *windowTable) access(op string, v tensor.Strided, token Token, at []int6
 		v.Release()
 		return Handle{}, err
 	}
-	x := p.accesses.Take()
+	x := p.spares.accesses.Take()
 	x.record, x.view, x.put, x.hasNote = p.start(op, r), v, put, note != nil
 	x.note = append(x.note[:0], note...)
 	x.at = [tensor.MaxRank]int64{}
@@ -461,5 +461,5 @@ func (x *access) recycle() {
 		x.view.Release()
 	}
 	x.view, x.to, x.own, x.using = tensor.Strided{}, nil, nil, false
-	x.edge.remote.peer.accesses.Put(x)
+	x.edge.remote.peer.spares.accesses.Put(x)
 }

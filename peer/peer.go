@@ -28,9 +28,7 @@ type Peer struct {
 	ids       map[wire.PeerID]*remote
 	over      error // why nothing can be begun any more
 	edges     edgeTable
-	transfers reuse.List[transfer]
-	arrivals  reuse.List[arrival]
-	accesses  reuse.List[access]
+	spares    spares
 	listeners map[Topic]*listener
 	plans     map[string]*Plan
 	letters   letters
@@ -38,6 +36,13 @@ type Peer struct {
 	windows   windowTable
 	soon      *task // small copies that the goroutine which holds mu makes after it has unlocked
 	watcher   *files.Watcher
+}
+
+// spares are objects that wait for their next use.
+type spares struct {
+	transfers reuse.List[transfer]
+	arrivals  reuse.List[arrival]
+	accesses  reuse.List[access]
 }
 
 // Rank is the rank of this peer.

@@ -86,7 +86,7 @@ func (s *stock) receive(t *transfer) {
 // putArrival takes back an arrival that is over. It keeps its memory.
 func (s *stock) putArrival(a *arrival) {
 	*a = arrival{bytes: a.bytes[:0]}
-	s.remote.peer.arrivals.Put(a)
+	s.remote.peer.spares.arrivals.Put(a)
 }
 
 // unpost takes back a receive that waits.
@@ -119,7 +119,7 @@ func (s *stock) takePosted(tag Tag) *transfer {
 
 // keep has a copy of a message wait for its receive.
 func (s *stock) keep(tag Tag, a *arrival) {
-	w := s.remote.peer.arrivals.Take()
+	w := s.remote.peer.spares.arrivals.Take()
 	w.whole, w.theirs, w.form, w.local = a.whole, a.theirs, a.form, a.local
 	w.bytes = append(w.bytes, a.bytes...)
 	q := s.came[tag]
@@ -173,7 +173,7 @@ func (s *stock) offered(m *link.Inbound) error {
 		s.match(t, &a)
 		return nil
 	}
-	if s.remote.peer.arrivals.Made()-s.remote.peer.arrivals.Unused() > maxOffers {
+	if s.remote.peer.spares.arrivals.Made()-s.remote.peer.spares.arrivals.Unused() > maxOffers {
 		return errs.Protocol("op", 7, "more than %d transfers wait for their receive", maxOffers)
 	}
 	s.keep(tag, &a)

@@ -86,25 +86,25 @@ func TestViewsOfAnyStrides(t *testing.T) {
 func runOnce(t testing.TB, all []*pairtest.PeerOfCluster, from, to tensor.Strided) {
 	t.Helper()
 	plans := make([]*peer.Plan, 2)
-	together := func(f func(i int) error) {
+	everywhere := func(f func(i int) error) {
 		var g errgroup.Group
 		for i := range plans {
 			g.Go(func() error { return f(i) })
 		}
 		require.NoError(t, g.Wait())
 	}
-	together(func(i int) (err error) {
+	everywhere(func(i int) (err error) {
 		var moves [2][]peer.Move
 		moves[i] = []peer.Move{{ID: 1, Peer: all[1-i].Rank(), View: []tensor.Strided{from, to}[i]}}
 		plans[i], err = all[i].Plan(pairtest.Context(t), "one", moves[0], moves[1])
 		return err
 	})
-	together(func(i int) error {
+	everywhere(func(i int) error {
 		h, err := plans[i].Begin(1)
 		if err != nil {
 			return err
 		}
 		return h.Wait(pairtest.Context(t))
 	})
-	together(func(i int) error { return plans[i].Close(pairtest.Context(t)) })
+	everywhere(func(i int) error { return plans[i].Close(pairtest.Context(t)) })
 }

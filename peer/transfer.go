@@ -75,7 +75,7 @@ func (p *Peer) send(v tensor.Strided, to stepvan.Rank, tag Tag) (Handle, error) 
 		v.Release()
 		return h, nil
 	}
-	t := p.transfers.Take()
+	t := p.spares.transfers.Take()
 	t.record, t.view, t.tag, t.edge.remote = record, v, tag, r
 	r.stock.outstanding++
 	if r.self() {
@@ -234,7 +234,7 @@ func (p *Peer) recv(v tensor.Strided, from stepvan.Rank, tag Tag) (Handle, error
 		v.Release()
 		return Handle{}, err
 	}
-	t := p.transfers.Take()
+	t := p.spares.transfers.Take()
 	t.record, t.view, t.tag = p.start("recv", r), v, tag
 	t.edge.remote = r
 	r.stock.outstanding++
@@ -285,7 +285,7 @@ func (t *transfer) recycle(p *Peer) {
 	}
 	t.view, t.partner = tensor.Strided{}, nil
 	t.edge.id = 0
-	p.transfers.Put(t)
+	p.spares.transfers.Put(t)
 }
 
 // arrived implements edgeOwner.

@@ -43,7 +43,7 @@ type Window struct {
 	changed  progress.Event
 }
 
-// WindowOptions say who may use a window. The zero value lets all peers read it.
+// WindowOptions say what other peers may do. The zero value lets all peers read it.
 type WindowOptions struct {
 	Rights Rights         // 0: RightRead
 	Peers  []stepvan.Rank // that may use it; empty: all
@@ -53,7 +53,7 @@ type WindowOptions struct {
 }
 
 // Token names a window. Its owner gives it to other peers in any way, by mail for example. It holds 128 random bits, so
-// nobody can guess it. It is worth something only to the peers that the window admits, and until the window is closed.
+// it cannot be guessed. Only the peers that the window admits can use it, and only until the window is closed.
 type Token [32]byte
 
 // Layout of a token.
