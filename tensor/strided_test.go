@@ -106,7 +106,7 @@ func TestStridedRefusals(t *testing.T) {
 		"has no dimension 2":                 func() error { _, err := s.Narrow(2, 0, 1); return err },
 		"3 elements from 2 on leave":         func() error { _, err := s.Narrow(1, 2, 3); return err },
 		"has no dimensions 0 and 2":          func() error { _, err := s.Transpose(0, 2); return err },
-		"give views of one type and shape":   func() error { other, _ := s.Transpose(0, 1); return s.CopyFrom(&other) },
+		"give views of one shape":            func() error { other, _ := s.Transpose(0, 1); return s.CopyFrom(&other) },
 		"shares elements with":               func() error { return s.CopyFrom(&s) },
 		"several elements in one place":      func() error { r, _ := x.AsStrided(ShapeOf(2, 3), []int64{0, 1}, 0); return r.CheckDestination() },
 		"[3 3] strides [1 1] has several el": func() error { r, _ := x.AsStrided(ShapeOf(3, 3), []int64{1, 1}, 0); return r.CopyFrom(&s) },

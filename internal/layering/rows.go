@@ -54,6 +54,7 @@ var rows = []row{
 	{path: "tensor", level: 4},
 
 	{path: "mx", level: 5},
+	{path: "internal/cast", level: 5},
 	{path: "layout", level: 5}, // pure functions: no I/O
 
 	{path: "match", level: 6}, // pure functions: no I/O
