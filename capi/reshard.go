@@ -46,7 +46,7 @@ func bytesOf(p *cBytes, count cUint64) ([][]byte, error) {
 	all := make([][]byte, count)
 	for i, b := range list[cBytes](unsafe.Pointer(p), count) {
 		if b.data == nil && b.bytes > 0 || !addressable(b.data, uint64(b.bytes)) {
-			return nil, invalid("rosters[%d]: %d bytes at %#x are no memory", i, b.bytes, uintptr(b.data))
+			return nil, invalid("rosters[%d]: %d bytes at %#x are not readable memory", i, b.bytes, uintptr(b.data))
 		}
 		all[i] = list[byte](b.data, b.bytes)
 	}

@@ -761,11 +761,14 @@ typedef struct stepvan_bytes {
 #define STEPVAN_RESHARD_CAST 1u /* every parameter may have another type at its destination */
 
 /*
- * Plans how the weights of a model move from one parallel layout to another. rosters has one roster
- * of each rank, in any order, and world is how many ranks there are (0: not known). A rank sends and
- * receives at most batch_bytes in one batch (0: all is one batch). plans[i] becomes the plan of
- * ranks[i], for the caller to free with free(). The call needs no node. Package reshard of the
- * repository documents the bytes of rosters (readroster.go, roster.go) and of plans (file.go).
+ * Plans how the weights of a model move from one parallel layout to another. The call needs no node.
+ *
+ * rosters has one roster of each rank, in any order. world is how many ranks there are (0: not known).
+ * A rank sends and receives at most batch_bytes in one batch (0: all is one batch). plans[i] becomes
+ * the plan of ranks[i]. The caller frees it with free().
+ *
+ * The package reshard of the repository documents the bytes: those of rosters in readroster.go and
+ * roster.go, and those of plans in file.go.
  *
  *   STEPVAN_INVALID: the sides do not fit together. The message names the parameter.
  *   STEPVAN_PROTOCOL: a roster is damaged.

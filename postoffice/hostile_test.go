@@ -151,7 +151,6 @@ func TestHostileBoards(t *testing.T) {
 		for j := range 1000 {
 			b.Entries = append(b.Entries, Entry{Key: fmt.Sprintf("a%d", 1000*i+j), Order: 1, Owner: Peer{ID: 1, Role: "peer"}})
 		}
-		b.More = true
 		for _, page := range pages(b.Entries) {
 			tooMany = append(tooMany, encode(opBoard, 1, map[string]any{"entries": page, "more": true}))
 		}

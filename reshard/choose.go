@@ -6,9 +6,9 @@ import (
 	"github.com/stepvan/stepvan/layout"
 )
 
-// ChooseSource is the rule for sources alone. Of the ranks whose rosters have a source it returns the one whose copy the
-// destination reads from. destination is a roster with one destination and no source. Every roster has one parameter,
-// with the attributes of Megatron-core. The shapes do not count.
+// ChooseSource is the rule for sources alone. Of the ranks whose rosters have a source it returns the one whose copy
+// the destination reads from. destination is a roster with one destination and no source. Every roster has one
+// parameter, with the attributes of Megatron-core. The shapes do not count.
 func ChooseSource(sources [][]byte, destination []byte) (stepvan.Rank, error) {
 	reading := newReading()
 	want, err := reading.roster(destination)
