@@ -44,7 +44,7 @@ exec 9<"${BASH_SOURCE[0]}"
 flock 9 # steps of make check that run beside each other may both install
 echo "installing ${packages[*]} for ${missing[*]}"
 as_root apt-get update -qq
-as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "${packages[@]}" >/dev/null
+as_root env DEBIAN_FRONTEND=noninteractive apt-get install -o DPkg::Lock::Timeout=600 -qq -y --no-install-recommends "${packages[@]}" >/dev/null
 for name in "${missing[@]}"; do
 	have "$name" || {
 		echo "still missing after installing ${packages[*]}: $name" >&2
