@@ -122,20 +122,33 @@ func (d *decoder) text(most int) string {
 
 // reason reads what appendReason has written, as the error of a peer.
 func (d *decoder) reason() error {
-	stale, why := d.u8() == 1, text.Line(d.text(maxText), maxText)
-	if stale {
+	kind, why := d.u8(), text.Line(d.text(maxText), maxText)
+	switch kind {
+	case reasonStale:
 		return fmt.Errorf("%w: %s: %w", stepvan.ErrRemote, why, stepvan.ErrStale)
+	case reasonLost:
+		return fmt.Errorf("%w: %s: %w", stepvan.ErrRemote, why, stepvan.ErrPeerLost)
 	}
 	return fmt.Errorf("%w: %s", stepvan.ErrRemote, why)
 }
 
+// Kinds of reasons, for errors.Is at the other peer.
+const (
+	reasonOther = iota
+	reasonStale // what the other peer names is gone
+	reasonLost  // a peer died or left, which may be the one that says so
+)
+
 // appendReason encodes why this peer refuses or gives up something.
 func appendReason(b []byte, err error) []byte {
-	stale := byte(0)
-	if errors.Is(err, stepvan.ErrStale) {
-		stale = 1
+	kind := byte(reasonOther)
+	switch {
+	case errors.Is(err, stepvan.ErrStale):
+		kind = reasonStale
+	case errors.Is(err, stepvan.ErrPeerLost), errors.Is(err, errClosed):
+		kind = reasonLost
 	}
-	return appendText(append(b, stale), err.Error(), maxText)
+	return appendText(append(b, kind), err.Error(), maxText)
 }
 
 // maxText bounds the text of an error that a peer tells.

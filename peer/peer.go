@@ -112,7 +112,10 @@ func (p *Peer) find(op string, rank stepvan.Rank) (*remote, error) {
 }
 
 // Service is the peer side of an instance. Package ps makes it and tells it of the cluster.
-type Service struct{ peer *Peer }
+type Service struct {
+	peer  *Peer
+	early map[wire.PeerID]error // peers that were lost before Join. Under Peer.mu
+}
 
 // New makes the service and registers it with the transport. Call it before the transport's first Listen or Dial.
 func New(t *link.Transport, o Options) *Service {
@@ -126,7 +129,7 @@ func New(t *link.Transport, o Options) *Service {
 	t.Handle(link.ChannelPeer, sessionHandler{p: p})
 	t.Handle(link.ChannelPeerBulk, bulkHandler{p: p})
 	p.watcher = files.Watch(o.Files, &p.mu, p.fileDropped)
-	return &Service{p}
+	return &Service{peer: p}
 }
 
 // Peer is what programs use.
@@ -153,6 +156,10 @@ func (s *Service) Join(rank stepvan.Rank, members []Member) error {
 		p.ids[m.ID] = r
 	}
 	p.rank = rank
+	for id, err := range s.early {
+		p.lost(id, err)
+	}
+	s.early = nil
 	return nil
 }
 
@@ -161,9 +168,20 @@ func (s *Service) Lost(id wire.PeerID, err error) {
 	p := s.peer
 	p.mu.Lock()
 	defer p.unlock()
+	if len(p.remotes) > 0 {
+		p.lost(id, err)
+		return
+	}
+	if s.early == nil {
+		s.early = map[wire.PeerID]error{}
+	}
+	s.early[id] = err
+}
+
+// lost fails what names a peer. Under mu.
+func (p *Peer) lost(id wire.PeerID, err error) {
 	if r := p.ids[id]; r != nil && r.dead == nil {
-		r.dead = fmt.Errorf("%w: %w", stepvan.ErrPeerLost, err)
-		r.end(r.dead)
+		r.end(fmt.Errorf("%w: %w", stepvan.ErrPeerLost, err))
 	}
 }
 

@@ -166,6 +166,9 @@ func (m *member) failParts(e *stepvan.InternalError, step func(func())) {
 	if m.server != nil {
 		step(func() { m.server.Fail(e) })
 	}
+	if m.peer != nil {
+		step(func() { m.peer.Fail(e) })
+	}
 	if m.cluster != nil {
 		step(func() { m.cluster.Break(e) })
 	}

@@ -53,13 +53,13 @@ func everybody(s *Settings) (g Group) {
 	return g
 }
 
-// connectPeers tells the worker or server its peers, and connects a worker with them. Without peers there is nothing to
-// do: operations return an error then.
+// connectPeers tells the instance its peers, and connects a worker with them. Without peers there is nothing to do:
+// operations return an error then.
 func (m *member) connectPeers(ctx context.Context) error {
 	peers := m.office.Peers()
 	rank := m.office.Self().Rank
-	if m.role == RolePeer {
-		return nil
+	if m.peer != nil {
+		return joinPeers(m.peer, m.office.Self(), peers)
 	}
 	if len(peers) == 0 {
 		m.log.Warn().Msg("this node is paired with nobody: check DMLC_NUM_WORKER, DMLC_NUM_SERVER and DMLC_INSTANCE_ID")

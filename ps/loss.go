@@ -10,6 +10,9 @@ func (m *member) dead(p Peer, err error) {
 	m.node.options.onDead(p, err)
 	m.link.SetEpoch(m.office.Epoch())
 	m.link.Expel(p.ID, err)
+	if m.peer != nil {
+		m.peer.Lost(p.ID, err)
+	}
 	if m.needs(p) {
 		m.node.failOperations(clusterError(p, err))
 	}
@@ -45,6 +48,9 @@ func (n *Node) failOperations(cause error) {
 		}
 		if m.server != nil {
 			m.server.Fail(n.Err())
+		}
+		if m.peer != nil {
+			m.peer.Fail(n.Err())
 		}
 	}
 	n.life.ended.set(nil)

@@ -12,6 +12,7 @@ import (
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/link/progress"
 	"github.com/stepvan/stepvan/internal/reach"
+	"github.com/stepvan/stepvan/peer"
 	"github.com/stepvan/stepvan/postoffice"
 	"github.com/stepvan/stepvan/server"
 	"github.com/stepvan/stepvan/trace"
@@ -34,6 +35,7 @@ type member struct {
 	office    *postoffice.Office
 	worker    *worker.Worker
 	server    *server.Server
+	peer      *peer.Service
 	ring      *trace.Ring
 	sessions  []*link.Session // that a worker has opened
 	opened    startSessions
@@ -110,6 +112,8 @@ func (m *member) build() (err error) {
 		}); err != nil {
 			return err
 		}
+	case RolePeer:
+		m.peer = newPeering(m)
 	}
 	return m.buildOffice()
 }

@@ -92,6 +92,9 @@ func (m *member) abort() {
 		_ = m.server.Close()
 	}
 	_ = m.link.Abort() // always nil
+	if m.peer != nil {
+		_ = m.peer.Close() // the others see a death, and hear no farewell
+	}
 }
 
 // stopBroken ends Stop of a node that a panic has ended. It waits only until everything is closed.
@@ -199,6 +202,9 @@ func (m *member) close() {
 	}
 	if m.server != nil {
 		_ = m.server.Close()
+	}
+	if m.peer != nil {
+		_ = m.peer.Close()
 	}
 	if m.net != nil {
 		m.net.Close(leaveReason(m.node.Err()))

@@ -24,7 +24,7 @@ var composers = []string{"ps", "internal/reach", "internal/launch", "cmd/stepvan
 var transports = []string{"van/tcpvan", "van/shmvan", "van/memvan", "rdma"}
 
 // public is what a user's program imports.
-var public = []string{"", "ps", "tensor", "trace"}
+var public = []string{"", "ps", "peer", "tensor", "trace"}
 
 // nobody imports programs.
 var nobody = []string{"-"}
