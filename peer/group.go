@@ -55,6 +55,12 @@ func (p *Peer) Group(name string, ranks []stepvan.Rank) (*Group, error) {
 		return nil, errs.Invalid("group %s: this peer is not a member (rank %d, members %v): call it at the members alone", name, p.rank, ranks)
 	}
 	p.letters.groups[name] = g
+	for _, rank := range ranks {
+		if why, early := p.remotes[rank].letters.failed[name]; early {
+			p.letters.groupFailed(p.remotes[rank], name, why)
+			delete(p.remotes[rank].letters.failed, name)
+		}
+	}
 	return g, nil
 }
 
@@ -82,10 +88,19 @@ func (x *letters) checkLiving(op string, ranks []stepvan.Rank) error {
 // groupFailed is the beginning of the key of the letter that tells the members that an operation has failed.
 const groupFailed = "!"
 
+// maxFailed bounds the groups of a peer that have failed there, and that this peer does not have yet.
+const maxFailed = 1024
+
 // groupFailed ends the waits of a group because an operation has failed at a member. Under Peer.mu.
 func (x *letters) groupFailed(r *remote, name, why string) {
 	g := x.groups[name]
-	if g == nil || !slices.Contains(g.ranks, r.Rank) {
+	if g == nil {
+		if len(r.letters.failed) < maxFailed {
+			r.letters.failed[name] = why // for this peer's group, which is to come
+		}
+		return
+	}
+	if !slices.Contains(g.ranks, r.Rank) {
 		return
 	}
 	g.broken = r.failure("group "+name, fmt.Errorf("%w: %s", stepvan.ErrRemote, why))
@@ -130,7 +145,7 @@ func (g *Group) end(err error) error {
 		g.p.mu.Lock()
 		defer g.p.unlock()
 		for _, rank := range g.ranks {
-			if r := g.p.remotes[rank]; !r.self() && r.session != nil {
+			if r := g.p.remotes[rank]; !r.self() && r.dead == nil {
 				r.letters.post(groupFailed+g.name, []byte(text.Line(err.Error(), maxText)))
 			}
 		}

@@ -20,6 +20,7 @@ type letterbox struct {
 	count   int
 	bytes   int
 	waiting map[string]*letterWait
+	failed  map[string]string // groups of the peer that have failed there before they were made here, and why
 	attempt map[string]uint64 // the peer's last attempt to make a plan whose proposal was read, by key
 }
 
@@ -55,7 +56,7 @@ const (
 
 func (b *letterbox) init(r *remote) {
 	b.remote, b.came, b.waiting = r, map[string][][]byte{}, map[string]*letterWait{}
-	b.attempt = map[string]uint64{}
+	b.attempt, b.failed = map[string]uint64{}, map[string]string{}
 }
 
 // post sends a letter. body is borrowed until it has arrived, so nobody writes to it. Under Peer.mu.
@@ -132,6 +133,7 @@ func (b *letterbox) take(key string) (body []byte, ok bool) {
 // fail ends all waits: the letters may never come.
 func (b *letterbox) fail(cause error) {
 	clear(b.came)
+	clear(b.failed)
 	b.count, b.bytes = 0, 0
 	for key, w := range b.waiting {
 		delete(b.waiting, key)
