@@ -24,7 +24,7 @@ type Named struct {
 // it with the same name of the plan. Each lists the tensors that it sends, and those that it receives. A member may do
 // both, or neither. Package match has the rules. A tensor that nobody receives stays where it is.
 //
-// The errors are those of [Peer.Plan]. Tensors that do not fit each other are [stepvan.ErrInvalid] at the members that
+// It returns the errors of [Peer.Plan]. Tensors that do not fit each other are [stepvan.ErrInvalid] at the members that
 // see it, and [stepvan.ErrRemote] at the others. As after any error, the group is over then.
 func (g *Group) Match(ctx context.Context, name string, sends, recvs []Named) (*Plan, error) {
 	described, err := g.describe(name, sends, recvs)

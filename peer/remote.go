@@ -166,7 +166,7 @@ func (r *remote) dial() {
 func (r *remote) dialed(err error) {
 	r.dialing = false
 	if err != nil && r.session == nil {
-		r.fail(fmt.Errorf("%w: there is no connection: %w", stepvan.ErrPeerLost, err))
+		r.fail(fmt.Errorf("%w: there is no connection: %s", stepvan.ErrPeerLost, err.Error())) // the error of the dial names an address
 	}
 	r.notify()
 }
