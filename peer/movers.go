@@ -7,34 +7,43 @@ import (
 
 // task is a copy in chunks, which several goroutines may share. It is used again and again.
 type task struct {
-	next   *task // in the queue of the movers
-	queued bool  // in that queue, which may be so after the last chunk. Under movers.mu
-	later  *task // in Peer.soon
-	chunks atomic.Int32
-	taken  atomic.Int32 // chunks that somebody works on, or did
-	left   atomic.Int32 // chunks that are not finished
-	stop   atomic.Bool  // chunks that nobody has taken are skipped
+	next   *task         // in the queue of the movers
+	queued bool          // in that queue, which may be so after the last chunk. Under movers.mu
+	later  *task         // in Peer.soon
+	state  atomic.Uint64 // how many chunks there are, and below taken how many somebody works on, or did
+	left   atomic.Int32  // chunks that are not finished
+	stop   atomic.Bool   // chunks that nobody has taken are skipped
 	copy   func(chunk int)
 	done   func() // after the last chunk, without locks
 }
 
+// takenBits is the width of the lower part of task.state.
+const takenBits = 32
+
 // reset prepares the task to be run. It is not running.
 func (t *task) reset(chunks int) {
 	t.stop.Store(false)
-	t.chunks.Store(int32(chunks))
 	t.left.Store(int32(chunks))
-	t.taken.Store(0) // last: a mover that still looks at the task may take a chunk from here on
+	t.state.Store(uint64(chunks) << takenBits) // last: a mover that still looks at the task may take a chunk from here on
+}
+
+// claim takes a chunk that nobody has taken. The number of chunks belongs to the run that the chunk is taken of: a
+// mover may be late, and look at a task that is used again for more chunks.
+func (t *task) claim() (chunk int, ok bool) {
+	s := t.state.Add(1)
+	i := uint32(s) - 1
+	return int(i), i < uint32(s>>takenBits)
 }
 
 // help works on the task until nobody needs to begin another chunk.
 func (t *task) help() {
 	for {
-		i := t.taken.Add(1) - 1
-		if i >= t.chunks.Load() {
+		i, ok := t.claim()
+		if !ok {
 			return
 		}
 		if !t.stop.Load() {
-			t.copy(int(i))
+			t.copy(i)
 		}
 		if t.left.Add(-1) == 0 {
 			t.done()
@@ -47,7 +56,10 @@ func (t *task) help() {
 func (t *task) isRunning() bool { return t.left.Load() > 0 }
 
 // hasWork reports whether there are chunks that nobody has taken.
-func (t *task) hasWork() bool { return t.taken.Load() < t.chunks.Load() }
+func (t *task) hasWork() bool { s := t.state.Load(); return uint32(s) < uint32(s>>takenBits) }
+
+// size is how many chunks there are.
+func (t *task) size() int { return int(t.state.Load() >> takenBits) }
 
 // movers are the goroutines that copy. They start when they are needed, and stay until close.
 type movers struct {
@@ -75,7 +87,7 @@ func (v *movers) start(t *task) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.enqueue(t)
-	want := int(min(t.chunks.Load(), int32(v.most)))
+	want := min(t.size(), v.most)
 	for range want - v.idle {
 		if v.started == v.most || v.closed {
 			break
