@@ -273,11 +273,12 @@ func (d *draft) awaitAgreement(ctx context.Context, x *pair) error {
 		return err
 	}
 	in, out := l.u64(), l.u64() // what the other end calls them
-	if err := l.end(); err != nil {
-		return err
+	err = l.end()
+	if err == nil && ((in == 0) != (x.in == nil) || (out == 0) != (x.out == nil)) {
+		err = errs.Protocol("edges", 17, "an agreement has edges %#x and %#x", in, out)
 	}
-	if (in == 0) != (x.in == nil) || (out == 0) != (x.out == nil) {
-		return errs.Protocol("kind", 0, "plan %s: %s sends letter %d in place of an agreement", d.plan.name, x.name, l.kind)
+	if err != nil {
+		return d.expel(x, err)
 	}
 	p := d.plan.p
 	p.mu.Lock()

@@ -84,10 +84,13 @@ type edgeSlot struct{ edge *edge }
 // edgeList has the edges that name a remote and have not ended.
 type edgeList struct{ edges map[*edge]struct{} }
 
-// fail fails all edges.
+// fail fails all edges. None of them tells the other end, and none waits for it: they are all lost before the first
+// fails, which may fail others.
 func (l *edgeList) fail(cause error) {
 	for e := range l.edges {
 		e.lost = true
+	}
+	for e := range l.edges {
 		e.fail(cause)
 	}
 }
@@ -322,7 +325,9 @@ func (t *edgeTable) peerFailed(r *remote, e *edge, meta []byte) error {
 		return err
 	}
 	if e == nil {
-		r.note(opQuiet, id)
+		if id != 0 { // else the other end has nothing that waits for it
+			r.note(opQuiet, id)
+		}
 		return nil
 	}
 	e.peerFailed(id, why)

@@ -72,8 +72,12 @@ func (f *form) append(b []byte) []byte {
 	return b
 }
 
-// maxSpan bounds what a view of a peer may claim to cover, in elements.
-const maxSpan = 1 << 56
+const (
+	// maxSpan bounds what a view of a peer may claim to cover, in elements.
+	maxSpan = 1 << 56
+	// maxOffset bounds where in a grant it may claim to be. The end of the view is a number of bytes as well.
+	maxOffset = 1 << 60
+)
 
 // form reads what form.append has written. It trusts nothing.
 func (d *decoder) form() (f form) {
@@ -91,13 +95,16 @@ func (d *decoder) form() (f form) {
 		over, total := bits.Mul64(max(n, 1)-1, step)
 		more, product := bits.Mul64(elems, max(n, 1))
 		span, elems = span+total, product
-		if over != 0 || more != 0 || total > maxSpan || span > maxSpan || elems > maxSpan || n > maxSpan {
+		if over != 0 || more != 0 || total > maxSpan || span > maxSpan || elems > maxSpan || n > maxSpan || step > maxSpan {
 			d.fail("form", "dimension %d of %d elements, %d apart, leaves the address space", i, n, step)
 			return form{}
 		}
 	}
 	if flags != 0 {
 		f.place = link.Target{Grant: link.GrantID(d.u64()), Generation: d.u32(), Offset: int64(d.u64())}
+		if f.place.Offset < 0 || f.place.Offset > maxOffset {
+			d.fail("form", "byte %d of a grant, limit %d", f.place.Offset, int64(maxOffset))
+		}
 	}
 	if d.err != nil {
 		return form{}

@@ -27,10 +27,13 @@ type proposed struct {
 	form form
 }
 
+// leastMove is how many bytes a move takes at least: its ID, and a form without dimensions.
+const leastMove = 8 + 3
+
 // moves reads a list of moves.
 func (d *decoder) moves() []proposed {
 	n := d.uvarint()
-	if n > uint64(len(d.rest)) { // each takes more than a byte
+	if n > uint64(len(d.rest))/leastMove {
 		d.fail("moves", "%d moves in %d bytes", n, len(d.rest))
 		return nil
 	}

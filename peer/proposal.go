@@ -179,7 +179,23 @@ func (d *draft) readProposal(ctx context.Context, x *pair) error {
 	}
 	d.accept(x, l.from)
 	x.theirs = [2][]proposed{l.moves(), l.moves()}
-	return l.end()
+	if err := l.end(); err != nil {
+		return d.expel(x, err)
+	}
+	return nil
+}
+
+// expel ends the session with a peer whose letter breaks the protocol, and names the peer.
+func (d *draft) expel(x *pair, err error) error {
+	p := d.plan.p
+	p.mu.Lock()
+	r := p.remotes[x.rank]
+	s, cause := r.session, r.failure(d.op(), fmt.Errorf("%w: %w", stepvan.ErrPeerLost, err))
+	p.unlock()
+	if s != nil {
+		sessionHandler{p: p}.breakOff(s, err)
+	}
+	return cause
 }
 
 // accept notes which attempt of the other peer this plan is made in.
@@ -198,8 +214,11 @@ func (d *draft) read(ctx context.Context, x *pair, want func(*letter) bool) (l l
 		if err != nil {
 			return letter{}, err
 		}
-		if l = readLetter(body); l.err != nil || want(&l) {
-			return l, l.err
+		if l = readLetter(body); l.err != nil {
+			return l, d.expel(x, l.err)
+		}
+		if want(&l) {
+			return l, nil
 		}
 	}
 }

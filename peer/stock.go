@@ -21,6 +21,7 @@ type stock struct {
 	outstanding int // transfers that have not completed
 	toldCount   int // transfers that this side has told, and whose receives it has not heard of
 	waiting     int // transfers that the peer has told, and that have no receive
+	offers      int // transfers that the peer has offered, and that have no receive
 	matched     int // receives of those that the peer has not heard of
 }
 
@@ -79,6 +80,8 @@ func (s *stock) receive(t *transfer) {
 	s.match(t, a)
 	if a.whole {
 		s.waiting--
+	} else if a.local == nil {
+		s.offers--
 	}
 	s.putArrival(a)
 }
@@ -168,13 +171,16 @@ func (s *stock) offered(m *link.Inbound) error {
 	if err := d.end(); err != nil {
 		return err
 	}
+	if m.Header.Request == 0 {
+		return errs.Protocol("request", 56, "an offer has no number")
+	}
 	a := arrival{theirs: m.Header.Request, form: f}
 	if t := s.takePosted(tag); t != nil {
 		s.match(t, &a)
 		return nil
 	}
-	if s.remote.peer.spares.arrivals.Made()-s.remote.peer.spares.arrivals.Unused() > maxOffers {
-		return errs.Protocol("op", 7, "more than %d transfers wait for their receive", maxOffers)
+	if s.offers++; s.offers > maxOffers {
+		return errs.Protocol("op", 7, "more than %d transfers of a peer wait for their receive", maxOffers)
 	}
 	s.keep(tag, &a)
 	return nil
@@ -301,7 +307,7 @@ func (s *stock) fail(cause error) {
 			s.putArrival(q.pop())
 		}
 	}
-	s.toldCount, s.waiting, s.matched = 0, 0, 0
+	s.toldCount, s.waiting, s.offers, s.matched = 0, 0, 0, 0
 }
 
 // accepted handles the answer to an offer: the elements may come.

@@ -18,6 +18,8 @@ type Peer struct {
 	link.BaseHandler
 	opened chan *link.Session
 
+	copies   bool // it keeps copies of messages, and no memory of the link
+
 	mu       sync.Mutex
 	received []*link.Inbound
 	lost     error
@@ -32,7 +34,7 @@ type readStop struct{ begun, over chan struct{} }
 func NewPeer(t testing.TB, o Options, name string, id wire.PeerID) *Peer {
 	t.Helper()
 	p := &Peer{Instance: NewInstance(t, o, name, id), opened: make(chan *link.Session, 64)}
-	for _, c := range []wire.Channel{link.ChannelRegister, link.ChannelRequest, link.ChannelResponse, link.ChannelBulk} {
+	for _, c := range []wire.Channel{link.ChannelRegister, link.ChannelRequest, link.ChannelResponse, link.ChannelBulk, link.ChannelPeer, link.ChannelPeerBulk} {
 		p.Transport.Handle(c, p)
 	}
 	return p
@@ -46,6 +48,9 @@ func (p *Peer) Opened(s *link.Session) error {
 
 // Receive implements link.Handler. It keeps m, with copies of what is valid only now.
 func (p *Peer) Receive(m *link.Inbound) (kept bool) {
+	if p.copies {
+		m = &link.Inbound{Session: m.Session, Header: m.Header, Meta: m.Meta, Payload: m.Payload}
+	}
 	m.Meta, m.Payload = slices.Clone(m.Meta), slices.Clone(m.Payload)
 	p.mu.Lock()
 	p.received = append(p.received, m)
@@ -57,7 +62,7 @@ func (p *Peer) Receive(m *link.Inbound) (kept bool) {
 		close(stop.begun)
 		<-stop.over
 	}
-	return true
+	return !p.copies
 }
 
 // StopReading has the next message hold the peer's driver up until the test ends: the peer reads nothing after it. The
@@ -91,6 +96,14 @@ func (p *Peer) Listen(t testing.TB, v Van) string {
 func (p *Peer) Dial(t testing.TB, s *Server) *link.Session {
 	t.Helper()
 	session, err := p.Transport.Dial(Context(t), []string{s.addr})
+	require.NoError(t, err)
+	return session
+}
+
+// DialPeer opens a session with a peer of a cluster.
+func (p *Peer) DialPeer(t testing.TB, x *PeerOfCluster) *link.Session {
+	t.Helper()
+	session, err := p.Transport.Dial(Context(t), []string{x.Addr})
 	require.NoError(t, err)
 	return session
 }

@@ -19,6 +19,7 @@ type PeerOfCluster struct {
 	Instance
 	*peer.Peer
 	Service *peer.Service
+	Addr    string // where it listens
 }
 
 func peerID(i int) wire.PeerID { return wire.PeerID(200_000 + i) }
@@ -30,9 +31,25 @@ func NewPeers(t testing.TB, o Options, n int) []*PeerOfCluster {
 	if o.Van.Maker == nil {
 		o.Van = Mem()
 	}
+	return newPeers(t, o, n, nil)
+}
+
+// NewPeersBeside is NewPeers with one peer more, the last. The test chooses what it sends.
+func NewPeersBeside(t testing.TB, o Options, n int) ([]*PeerOfCluster, *Peer) {
+	t.Helper()
+	if o.Van.Maker == nil {
+		o.Van = Mem()
+	}
+	x := NewPeer(t, o, fmt.Sprintf("peer %d", n), peerID(n))
+	x.copies = true
+	return newPeers(t, o, n, x), x
+}
+
+func newPeers(t testing.TB, o Options, n int, last *Peer) []*PeerOfCluster {
+	t.Helper()
 	all := make([]*PeerOfCluster, n)
-	addrs := make([]string, n)
-	members := make([]peer.Member, n)
+	addrs := make([]string, n, n+1)
+	members := make([]peer.Member, n, n+1)
 	for i := range all {
 		name := fmt.Sprintf("peer %d", i)
 		x := &PeerOfCluster{Instance: NewInstance(t, o, name, peerID(i))}
@@ -43,8 +60,12 @@ func NewPeers(t testing.TB, o Options, n int) []*PeerOfCluster {
 		t.Cleanup(func() { require.NoError(t, x.Service.Close()) })
 		bound, err := x.Transport.Listen(o.Van.Addr(name))
 		require.NoError(t, err)
-		all[i], addrs[i] = x, bound[0]
+		all[i], addrs[i], x.Addr = x, bound[0], bound[0]
 		members[i] = peer.Member{Rank: stepvan.Rank(i), Name: name, ID: peerID(i)}
+	}
+	if last != nil {
+		addrs = append(addrs, last.Listen(t, o.Van))
+		members = append(members, peer.Member{Rank: stepvan.Rank(n), Name: last.Name, ID: peerID(n)})
 	}
 	for i, x := range all {
 		require.NoError(t, x.Service.Join(stepvan.Rank(i), members))
