@@ -67,8 +67,8 @@ func (r *remote) end(cause error) {
 
 // fail fails what is in flight with this peer.
 func (r *remote) fail(cause error) {
+	r.open.fail(cause) // before the messages, whose ends would have the edges tell the peer
 	r.peer.outbox.drop(&r.backlog, cause)
-	r.open.fail(cause)
 	r.stock.fail(cause)
 	r.peer.windows.fail(r, cause)
 	r.letters.fail(r.failure("connection", cause))
@@ -159,7 +159,22 @@ func (r *remote) dial() {
 		case <-time.After(dialPause):
 		case <-ctx.Done():
 		}
+		if r.endDial() {
+			return
+		}
 	}
+}
+
+// endDial ends the attempt to open a session if that is not needed any more: the peer has opened one, or is dead.
+func (r *remote) endDial() bool {
+	p := r.peer
+	p.mu.Lock()
+	defer p.unlock()
+	if r.session == nil && r.dead == nil {
+		return false
+	}
+	r.dialed(nil)
+	return true
 }
 
 // dialed ends the attempt to open a session. err says why that failed.

@@ -152,6 +152,13 @@ func (h bulkHandler) receiveChunk(m *link.Inbound) error {
 	if e == nil {
 		return err
 	}
+	if m.Refused != nil {
+		p.mu.Lock()
+		defer p.unlock()
+		e.unplaced()
+		e.fail(e.remote.failure("transfer", m.Refused))
+		return nil
+	}
 	if len(m.Payload) > 0 {
 		e.streamed.unpack(int(m.Header.Generation), m.Payload)
 	}
@@ -164,10 +171,11 @@ func (h bulkHandler) receiveChunk(m *link.Inbound) error {
 	return nil
 }
 
-// expectChunk returns the edge of a chunk.
+// expectChunk returns the edge of a chunk. It is nil for a chunk that was dropped because there was no memory for it,
+// and whose edge had ended before.
 func (h bulkHandler) expectChunk(m *link.Inbound) (*edge, error) {
 	if e, ok := m.User.(*edge); ok || m.Refused != nil {
-		return e, m.Refused
+		return e, nil
 	}
 	p := h.p
 	p.mu.Lock()

@@ -152,6 +152,7 @@ type Options struct {
 	Worker           worker.Options
 	Server           server.Options
 	Link             func(*link.Options) // edits the options of every transport
+	MaxBytes         int64               // of the memory of each instance; 0: no limit
 }
 
 // Instance is what each worker and server has.
@@ -203,7 +204,7 @@ func New(t testing.TB, o Options) *Cluster {
 // leaked.
 func NewInstance(t testing.TB, o Options, name string, id wire.PeerID) Instance {
 	t.Helper()
-	mem, err := tensor.NewAllocator(tensor.Options{Name: name})
+	mem, err := tensor.NewAllocator(tensor.Options{Name: name, MaxBytes: o.MaxBytes})
 	require.NoError(t, err)
 	lo := link.Options{Vans: []link.VanMaker{o.Van.Maker(name, mem)}, Memory: mem, Log: zerolog.Nop()}
 	if o.Link != nil {

@@ -18,7 +18,7 @@ type Peer struct {
 	link.BaseHandler
 	opened chan *link.Session
 
-	copies   bool // it keeps copies of messages, and no memory of the link
+	copies bool // it keeps copies of messages, and no memory of the link
 
 	mu       sync.Mutex
 	received []*link.Inbound
