@@ -25,6 +25,9 @@ _Static_assert(sizeof(stepvan_batch) == 88, "stepvan_batch");
 _Static_assert(sizeof(stepvan_peer) == 232, "stepvan_peer");
 _Static_assert(sizeof(stepvan_node_info) == 24, "stepvan_node_info");
 _Static_assert(sizeof(stepvan_bytes) == 16, "stepvan_bytes");
+_Static_assert(sizeof(stepvan_move) == 176, "stepvan_move");
+_Static_assert(offsetof(stepvan_move, label) == 168, "stepvan_move.label");
+_Static_assert(sizeof(stepvan_plan_stats) == 128, "stepvan_plan_stats");
 
 static int forked;
 
@@ -339,6 +342,68 @@ int32_t stepvan_notify(uint64_t node, uint64_t handle, uint64_t queue, uint64_t 
 int32_t stepvan_response_notify(uint64_t node, uint64_t response, uint64_t queue, uint64_t token, stepvan_error *error)
 {
 	return forked ? refuse(error) : goResponseNotify(node, response, queue, token, error);
+}
+
+int32_t stepvan_send(uint64_t node, const stepvan_view *view, uint32_t to, uint64_t tag, uint64_t owner, uint64_t *handle, stepvan_error *error)
+{
+	return forked ? refuse(error) : goSend(node, (stepvan_view *)view, to, tag, owner, handle, error);
+}
+
+int32_t stepvan_recv(uint64_t node, const stepvan_view *view, uint32_t from, uint64_t tag, uint64_t owner, uint64_t *handle, stepvan_error *error)
+{
+	return forked ? refuse(error) : goRecv(node, (stepvan_view *)view, from, tag, owner, handle, error);
+}
+
+int32_t stepvan_cancel(uint64_t node, uint64_t handle, int32_t *cancelled, stepvan_error *error)
+{
+	return forked ? refuse(error) : goCancel(node, handle, cancelled, error);
+}
+
+int32_t stepvan_plan(uint64_t node, const char *name, const stepvan_move *sends, uint64_t send_count, const stepvan_move *recvs,
+        uint64_t recv_count, uint64_t owner, int64_t timeout_ns, uint64_t *plan, stepvan_error *error)
+{
+	return forked ? refuse(error)
+	              : goPlan(node, (char *)name, (stepvan_move *)sends, send_count, (stepvan_move *)recvs, recv_count, owner, timeout_ns, plan, error);
+}
+
+int32_t stepvan_plan_begin(uint64_t plan, uint64_t version, uint64_t *handle, stepvan_error *error)
+{
+	return forked ? refuse(error) : goPlanBegin(plan, version, handle, error);
+}
+
+int32_t stepvan_plan_state(uint64_t plan, uint64_t *offered, uint64_t *version, stepvan_plan_stats *stats, stepvan_error *error)
+{
+	return forked ? refuse(error) : goPlanState(plan, offered, version, stats, error);
+}
+
+int32_t stepvan_plan_close(uint64_t plan, int64_t timeout_ns, stepvan_error *error)
+{
+	return forked ? refuse(error) : goPlanClose(plan, timeout_ns, error);
+}
+
+int32_t stepvan_group(uint64_t node, const char *name, const uint32_t *ranks, uint64_t count, uint64_t *group, stepvan_error *error)
+{
+	return forked ? refuse(error) : goGroup(node, (char *)name, (uint32_t *)ranks, count, group, error);
+}
+
+int32_t stepvan_group_barrier(uint64_t group, uint64_t *handle, stepvan_error *error)
+{
+	return forked ? refuse(error) : goGroupBarrier(group, handle, error);
+}
+
+int32_t stepvan_group_all_gather(uint64_t group, const void *data, uint64_t bytes, uint64_t *handle, stepvan_error *error)
+{
+	return forked ? refuse(error) : goGroupAllGather(group, (void *)data, bytes, handle, error);
+}
+
+int32_t stepvan_gathered(uint64_t node, uint64_t handle, uint64_t member, void *data, uint64_t capacity, uint64_t *bytes, stepvan_error *error)
+{
+	return forked ? refuse(error) : goGathered(node, handle, member, data, capacity, bytes, error);
+}
+
+int32_t stepvan_group_close(uint64_t group, stepvan_error *error)
+{
+	return forked ? refuse(error) : goGroupClose(group, error);
 }
 
 int32_t stepvan_reshard_plan(const stepvan_bytes *rosters, uint64_t count, uint32_t world, uint64_t batch_bytes,

@@ -32,6 +32,7 @@ type call struct {
 	storages *storages.Table // of the node; nil where the node registers nothing by itself
 	named    []namedMemory   // of stepvan_wrap, where there are storages
 	span     cTensor         // of a view: from its first to its last element
+	strided  tensor.Strided  // of a transfer
 	variable []bool
 	ranks    []ps.Rank // of pushes, then of pulls
 	handlers []ps.RequestID
@@ -70,6 +71,7 @@ func (k *call) end(happened bool) {
 	clear(k.pending)
 	clear(k.named)
 	k.storages, k.named, k.span = nil, k.named[:0], cTensor{}
+	k.strided = tensor.Strided{}
 	k.loan, k.windows, k.exchange = nil, k.windows[:0], ps.Exchange{}
 	k.tensors, k.pull, k.variable, k.ranks = k.tensors[:0], k.pull[:0], k.variable[:0], k.ranks[:0]
 	k.handlers, k.pending, k.known = k.handlers[:0], k.pending[:0], k.known[:0]

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/capi/internal/numbers"
+	"github.com/stepvan/stepvan/peer"
 )
 
 // coded is an error whose code does not follow from what it wraps.
@@ -96,6 +97,7 @@ func subjectOf(err error) string {
 	var wrong *stepvan.ConfigError
 	var op *stepvan.OpError
 	var mistake *stepvan.InternalError
+	var differs *peer.MismatchError
 	switch {
 	case errors.As(err, &mistake):
 		return "" // a mistake of this library is not about a peer
@@ -103,6 +105,8 @@ func subjectOf(err error) string {
 		return wrong.Key
 	case errors.As(err, &op):
 		return op.Peer
+	case errors.As(err, &differs):
+		return differs.Peer
 	}
 	return ""
 }
@@ -148,6 +152,13 @@ func guard(e *cError, code *cCode) {
 func guardNode(id cUint64, e *cError, code *cCode) {
 	if r := recover(); r != nil {
 		*code = fail(e, panickedAt(id, r))
+	}
+}
+
+// guard is guardNode for a node that is known.
+func (n *node) guard(e *cError, code *cCode) {
+	if r := recover(); r != nil {
+		*code = fail(e, n.panicked(r, callName()))
 	}
 }
 

@@ -19,6 +19,14 @@ func onNode(id cUint64, e *cError, f func(*node) error) (code cCode) {
 // onWorker is onNode for a worker.
 func onWorker(id cUint64, e *cError, f func(*node) error) cCode { return onNumber(id, e, asWorker, f) }
 
+// onPeer is onNode for a peer.
+func onPeer(id cUint64, e *cError, f func(*node) error) cCode { return onNumber(id, e, asPeer, f) }
+
+// onHandles is onNode for a node that has handles: a worker or a peer.
+func onHandles(id cUint64, e *cError, f func(*node) error) cCode {
+	return onNumber(id, e, withHandles, f)
+}
+
 // onServer is onNode for a server.
 func onServer(id cUint64, e *cError, f func(*node) error) cCode { return onNumber(id, e, asServer, f) }
 

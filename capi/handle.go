@@ -3,7 +3,11 @@ package main
 // #include "boundary.h"
 import "C"
 
-import "unsafe"
+import (
+	"context"
+	"time"
+	"unsafe"
+)
 
 // goWait implements
 //
@@ -11,7 +15,40 @@ import "unsafe"
 //
 //export goWait
 func goWait(id, handle cUint64, limit cInt64, e *cError) cCode {
-	return onWorker(id, e, func(n *node) error { return n.worker.Handle(uint64(handle)).WaitFor(duration(limit)) })
+	return onHandles(id, e, func(n *node) error { return n.waitFor(handle, duration(limit)) })
+}
+
+// waitFor waits for a handle.
+func (n *node) waitFor(handle cUint64, limit time.Duration) error {
+	if n.worker != nil {
+		return n.worker.Handle(uint64(handle)).WaitFor(limit)
+	}
+	if c := n.collective(handle); c != nil {
+		return c.waitFor(limit)
+	}
+	return n.peer.Handle(uint64(handle)).WaitFor(limit)
+}
+
+// done reports whether waitFor would return at once.
+func (n *node) done(handle cUint64) bool {
+	if n.worker != nil {
+		return n.worker.Handle(uint64(handle)).Done()
+	}
+	if c := n.collective(handle); c != nil {
+		return c.done()
+	}
+	return n.peer.Handle(uint64(handle)).Done()
+}
+
+// wait is waitFor with a context.
+func (n *node) wait(ctx context.Context, handle cUint64) error {
+	if n.worker != nil {
+		return n.worker.Handle(uint64(handle)).Wait(ctx)
+	}
+	if c := n.collective(handle); c != nil {
+		return c.wait(ctx)
+	}
+	return n.peer.Handle(uint64(handle)).Wait(ctx)
 }
 
 // goDone implements
@@ -20,7 +57,7 @@ func goWait(id, handle cUint64, limit cInt64, e *cError) cCode {
 //
 //export goDone
 func goDone(id, handle cUint64, done *cInt32, e *cError) cCode {
-	return onWorker(id, e, func(n *node) error { return writeTruth(done, n.worker.Handle(uint64(handle)).Done) })
+	return onHandles(id, e, func(n *node) error { return writeTruth(done, func() bool { return n.done(handle) }) })
 }
 
 func truth(b bool) cInt32 {

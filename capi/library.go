@@ -18,6 +18,9 @@ var (
 	memories      = numbers.Table[memory]{Kind: 2}
 	registrations = numbers.Table[*registration]{Kind: 3}
 	queues        = numbers.Table[*queue]{Kind: 4}
+	plans         = numbers.Table[*plan]{Kind: 5}
+	groups        = numbers.Table[*group]{Kind: 6}
+	collectives   = numbers.Table[*collective]{Kind: 7}
 	foreign       foreignMemory
 )
 

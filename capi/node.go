@@ -13,6 +13,7 @@ import (
 	"unsafe"
 
 	"github.com/stepvan/stepvan/capi/internal/numbers"
+	"github.com/stepvan/stepvan/peer"
 	"github.com/stepvan/stepvan/ps"
 )
 
@@ -21,6 +22,7 @@ type node struct {
 	live     atomic.Pointer[ps.Node] // nil before it has started
 	worker   *ps.Worker              // nil for another role; set before live
 	server   *ps.Server
+	peer     *peer.Peer
 	rootPort atomic.Uint32
 
 	giveUp   context.CancelFunc // ends a start
@@ -88,6 +90,22 @@ func asServer(id cUint64) (*node, error) {
 	n, err := started(id)
 	if err == nil && n.server == nil {
 		return nil, invalid("this node is a %s, and only a server answers", n.live.Load().Role())
+	}
+	return n, err
+}
+
+func asPeer(id cUint64) (*node, error) {
+	n, err := started(id)
+	if err == nil && n.peer == nil {
+		return nil, invalid("this node is a %s, and only a peer talks to peers", n.live.Load().Role())
+	}
+	return n, err
+}
+
+func withHandles(id cUint64) (*node, error) {
+	n, err := started(id)
+	if err == nil && n.worker == nil && n.peer == nil {
+		return nil, invalid("this node is a %s, and only workers and peers have handles", n.live.Load().Role())
 	}
 	return n, err
 }
@@ -189,7 +207,7 @@ func (n *node) start(ctx context.Context, environ []string) {
 	})
 	switch {
 	case err == nil:
-		n.worker, n.server = live.Worker(), live.Server()
+		n.worker, n.server, n.peer = live.Worker(), live.Server(), live.Peer()
 		registering.add(live.Storages())
 		n.live.Store(live)
 	case errors.Is(err, context.DeadlineExceeded) && codeOf(err) == codeTimeout:
@@ -262,6 +280,7 @@ func goClose(id cUint64, e *cError) cCode {
 			n.leave()
 			<-n.stopped
 			n.requests.releaseAll(n.server)
+			n.leaveCollectives()
 			registering.remove(live.Storages())
 		}
 		registrations.TakeIf(func(r *registration) bool { return r.node == n })

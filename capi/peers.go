@@ -21,7 +21,7 @@ func goPeers(id cUint64, peers *C.stepvan_peer, capacity cUint64, count *cUint64
 			live := n.live.Load()
 			connections := live.Connections()
 			for _, p := range live.Peers() {
-				all = append(all, peer(&p, connections))
+				all = append(all, listed(&p, connections))
 			}
 			return all, nil
 		})
@@ -47,7 +47,8 @@ func goPeerInfo(id cUint64, rank, size *cUint32, e *cError) cCode {
 	})
 }
 
-func peer(p *ps.Peer, connections ps.Connections) (c cPeer) {
+// listed is a peer as C lists it.
+func listed(p *ps.Peer, connections ps.Connections) (c cPeer) {
 	c.role = roles[p.Role]
 	c.rank, c.node_rank, c.instance, c.pid = cInt32(p.Rank), cInt32(p.NodeRank), cInt32(p.LocalRank), cInt32(p.PID)
 	write(unsafe.Slice((*byte)(unsafe.Pointer(&c.host)), len(c.host)), p.Host)

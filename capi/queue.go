@@ -130,9 +130,8 @@ func goQueueClose(number cUint64, e *cError) cCode {
 //
 //export goNotify
 func goNotify(id, handle, number, token cUint64, e *cError) cCode {
-	return onWorker(id, e, func(n *node) error {
-		h := n.worker.Handle(uint64(handle))
-		return notify(number, token, h.Done(), h.Wait)
+	return onHandles(id, e, func(n *node) error {
+		return notify(number, token, n.done(handle), func(ctx context.Context) error { return n.wait(ctx, handle) })
 	})
 }
 

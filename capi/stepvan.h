@@ -32,8 +32,8 @@
  * report to standard error. In the second, Go's runtime fails ("fatal error"). STEPVAN_PANIC_AFTER
  * tests all but the second case. Please report such mistakes.
  *
- * NUMBERS. Nodes, handles, handlers, responses, registrations, memories and queues are 64-bit
- * numbers. 0 names nothing. The library never gives out a number again: after its end, every use of
+ * NUMBERS. Nodes, handles, handlers, responses, registrations, memories, queues, plans and groups
+ * are 64-bit numbers. 0 names nothing. The library never gives out a number again: after its end, every use of
  * it is STEPVAN_STALE. With a node that was closed, or whose start has failed, every function
  * returns STEPVAN_CLOSED.
  *
@@ -484,7 +484,8 @@ typedef struct stepvan_exchange {
 int32_t stepvan_push_pull(uint64_t node, const stepvan_exchange *exchange, uint64_t *handle, stepvan_error *error);
 
 /*
- * Waits until every server has answered. With pulls, the servers have then received the pushes, and
+ * Waits for the end of what a handle names. For peers see stepvan_send, stepvan_plan and
+ * stepvan_group. For an exchange: waits until every server has answered. With pulls, the servers have then received the pushes, and
  * the pulls are written. Without pulls, the servers have then responded. Returns how the exchange
  * ended:
  *
@@ -748,6 +749,134 @@ int32_t stepvan_notify(uint64_t node, uint64_t handle, uint64_t queue, uint64_t 
 
 /* The same for a response: when stepvan_response_wait would return at once. */
 int32_t stepvan_response_notify(uint64_t node, uint64_t response, uint64_t queue, uint64_t token, stepvan_error *error);
+
+/* -------------------------------------------------------------------- peers */
+
+/*
+ * What a node with the role STEPVAN_PEER does with the others of that role. docs/peers.md explains it. Handles of
+ * these functions are for stepvan_wait, stepvan_done and stepvan_notify, as those of exchanges are.
+ *
+ * Views are in use until the handle has ended, and the owner tells when nobody reaches them any more: see
+ * stepvan_tensor. The death of a peer fails what names it with STEPVAN_PEER_LOST, and nothing else.
+ */
+
+/*
+ * Begins to send a view to a peer, which may be this node. It never blocks. A send and the receive that names this
+ * peer and the same tag are one transfer. Those of two peers with one tag are matched in the order of the calls. Both
+ * sides need the same type and number of elements, and their shapes a common division. tag is below 2^63. A transfer
+ * of at most 16 KiB ends without its receive.
+ *
+ *   - STEPVAN_INVALID: the view, the rank or the tag is wrong. From stepvan_wait: the two sides differ.
+ *   - STEPVAN_WOULD_BLOCK: too much is outstanding with this peer. Wait for a handle and try again.
+ *   - STEPVAN_PEER_LOST, STEPVAN_CLOSED.
+ */
+int32_t stepvan_send(uint64_t node, const stepvan_view *view, uint32_t to, uint64_t tag, uint64_t owner, uint64_t *handle, stepvan_error *error);
+
+/* Begins to receive a view from a peer: see stepvan_send. The view has no two elements in one place. */
+int32_t stepvan_recv(uint64_t node, const stepvan_view *view, uint32_t from, uint64_t tag, uint64_t owner, uint64_t *handle, stepvan_error *error);
+
+/*
+ * Takes a receive back that no send has met. *cancelled becomes 1, and stepvan_wait returns STEPVAN_CLOSED. It becomes
+ * 0 where there is nothing to take back: the transfer has begun or ended.
+ */
+int32_t stepvan_cancel(uint64_t node, uint64_t handle, int32_t *cancelled, stepvan_error *error);
+
+/* A move of a plan: the elements of a view go to a peer, or come from one. Zero it, then fill it in. */
+typedef struct stepvan_move {
+	stepvan_view view;
+	uint64_t id;       /* the same at both ends; no two moves to a peer have the same, nor two from it */
+	uint32_t peer;     /* rank */
+	uint8_t wire;      /* 0 */
+	uint8_t merge;     /* 0 */
+	uint16_t reserved; /* 0 */
+	const char *label; /* names the move in errors, such as a parameter, or NULL */
+} stepvan_move;
+
+/* What a run of a plan moves, in bytes apart from the first two. */
+typedef struct stepvan_plan_stats {
+	uint64_t moves;
+	uint64_t pairs;    /* of this peer and another, in one direction */
+	uint64_t sent;     /* to other peers */
+	uint64_t received; /* from other peers */
+	uint64_t viewed;   /* the receiver copies them out of the sender's memory */
+	uint64_t written;  /* the sender copies them to the receiver's memory */
+	uint64_t streamed; /* they travel in messages */
+	uint64_t local;    /* they stay in this process */
+	uint64_t reserved[8]; /* 0 */
+} stepvan_plan_stats;
+
+/*
+ * Begins to agree on a plan with all peers that its moves name. Each of them calls it with the same name. The call
+ * does not wait. The number of the plan is also the handle of the agreement: wait for it with stepvan_wait. The library
+ * reads the arrays and texts during the call only. It uses the views until stepvan_plan_close has returned 0, or the
+ * agreement has failed; owner is for all of them.
+ *
+ * stepvan_wait with the plan returns, beside what it returns for any handle:
+ *
+ *   - STEPVAN_INVALID: the moves do not fit each other. The message names the first, with what both sides have.
+ *   - STEPVAN_EXPIRED: timeout_ns has passed, and the peer that subject names did not take part.
+ *   - STEPVAN_BUSY: this node has a plan of that name.
+ *   - STEPVAN_REMOTE: a peer gave the plan up; the message has its reason.
+ *
+ * A plan that has failed needs stepvan_plan_close, too.
+ */
+int32_t stepvan_plan(uint64_t node, const char *name, const stepvan_move *sends, uint64_t send_count, const stepvan_move *recvs, uint64_t recv_count, uint64_t owner, int64_t timeout_ns, uint64_t *plan, stepvan_error *error);
+
+/*
+ * Begins a run of a plan. All its peers begin it. version is not 0 and never lower than before. Only a peer without
+ * sends may give 0: it takes the version that is offered. Nobody writes to the views of the sends from the call until
+ * the handle has ended, and nobody uses those of the receives.
+ *
+ *   - STEPVAN_INVALID: the version is lower than the last, or 0 at a peer that sends.
+ *   - STEPVAN_BUSY: the peers have not agreed on the plan yet, or a run has not ended.
+ *   - STEPVAN_PEER_LOST, STEPVAN_REMOTE, STEPVAN_CLOSED: the plan is over, and can only be closed.
+ */
+int32_t stepvan_plan_begin(uint64_t plan, uint64_t version, uint64_t *handle, stepvan_error *error);
+
+/*
+ * Writes the state of a plan. Each of the three may be NULL. *offered is the version that all peers with sends to this
+ * one have begun, and 0 while they have not. *version is the version of the last run, if it is whole here, and else 0.
+ */
+int32_t stepvan_plan_state(uint64_t plan, uint64_t *offered, uint64_t *version, stepvan_plan_stats *stats, stepvan_error *error);
+
+/*
+ * Ends a plan at this peer, and at the others when they begin another run. A run that has not ended fails. The call
+ * waits until no peer uses the memory of the plan; the number is then stale. STEPVAN_TIMEOUT: call again.
+ */
+int32_t stepvan_plan_close(uint64_t plan, int64_t timeout_ns, stepvan_error *error);
+
+/*
+ * Makes a group of some peers, which do the same things together, in the same order. All of them call it with the same
+ * name and the same ranks in the same order, and this peer is one of them. Nothing is sent. After an operation that has
+ * failed, the group can only be closed, at all its members.
+ */
+int32_t stepvan_group(uint64_t node, const char *name, const uint32_t *ranks, uint64_t count, uint64_t *group, stepvan_error *error);
+
+/*
+ * Begins a barrier: the handle ends when all members have begun it. A group has one operation at a time; during
+ * another it is STEPVAN_BUSY. A handle of a group stays valid until four later operations of the group have begun, or
+ * the group is closed.
+ */
+int32_t stepvan_group_barrier(uint64_t group, uint64_t *handle, stepvan_error *error);
+
+/*
+ * Begins an all-gather: each member gets the bytes of all. They may have any size, and another at each member. The
+ * library copies them. stepvan_gathered gives the result.
+ */
+int32_t stepvan_group_all_gather(uint64_t group, const void *data, uint64_t bytes, uint64_t *handle, stepvan_error *error);
+
+/*
+ * Writes the bytes that a member has given to an all-gather that has ended. member is its index among the ranks of the
+ * group. *bytes is always their number. STEPVAN_TOO_SMALL: capacity is less, and nothing was written. data may be NULL
+ * when capacity is 0.
+ */
+int32_t stepvan_gathered(uint64_t node, uint64_t handle, uint64_t member, void *data, uint64_t capacity, uint64_t *bytes, stepvan_error *error);
+
+/*
+ * Ends a group at this peer. An operation that has not ended fails, here and at the other members. Handles of the group
+ * are stale.
+ */
+int32_t stepvan_group_close(uint64_t group, stepvan_error *error);
 
 /* --------------------------------------------------------------- resharding */
 

@@ -15,6 +15,9 @@ type (
 	cInfo     = C.stepvan_node_info
 	cPeer     = C.stepvan_peer
 	cBytes    = C.stepvan_bytes
+	cMove     = C.stepvan_move
+
+	cPlanStats = C.stepvan_plan_stats
 
 	cChar   = C.char
 	cCode   = C.int32_t

@@ -222,6 +222,8 @@ int chunks_ready(PyObject *module);
 
 /* views.c: named tensors that a plan moves. */
 PyObject *make_views(PyObject *self, arguments args, Py_ssize_t count);
+Py_ssize_t views_count(PyObject *object);
+const stepvan_view *views_at(PyObject *object, Py_ssize_t i);
 int views_ready(PyObject *module);
 
 /* request.c */
@@ -285,6 +287,20 @@ PyObject *queue_take(PyObject *self, PyObject *queue);
 PyObject *queue_close(PyObject *self, PyObject *queue);
 PyObject *notify(PyObject *self, arguments args, Py_ssize_t count);
 PyObject *response_notify(PyObject *self, arguments args, Py_ssize_t count);
+
+PyObject *peer_send(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *peer_recv(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *peer_cancel(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *peer_plan(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *plan_begin(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *plan_state(PyObject *self, PyObject *plan);
+PyObject *plan_stats(PyObject *self, PyObject *plan);
+PyObject *plan_close(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *peer_group(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *group_barrier(PyObject *self, PyObject *group);
+PyObject *group_all_gather(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *gathered(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *group_close(PyObject *self, PyObject *group);
 
 PyObject *reshard_plan(PyObject *self, arguments args, Py_ssize_t count);
 PyObject *reshard_check(PyObject *self, PyObject *plan);

@@ -61,6 +61,18 @@
 	X(int32_t, queue_take, (uint64_t queue, uint64_t *tokens, uint64_t capacity, uint64_t *count, stepvan_error *error), (queue, tokens, capacity, count, error), failed(error)) \
 	X(int32_t, queue_close, (uint64_t queue, stepvan_error *error), (queue, error), failed(error)) \
 	X(int32_t, notify, (uint64_t node, uint64_t handle, uint64_t queue, uint64_t token, stepvan_error *error), (node, handle, queue, token, error), failed(error)) \
+	X(int32_t, send, (uint64_t node, const stepvan_view *view, uint32_t to, uint64_t tag, uint64_t owner, uint64_t *handle, stepvan_error *error), (node, view, to, tag, owner, handle, error), failed(error)) \
+	X(int32_t, recv, (uint64_t node, const stepvan_view *view, uint32_t from, uint64_t tag, uint64_t owner, uint64_t *handle, stepvan_error *error), (node, view, from, tag, owner, handle, error), failed(error)) \
+	X(int32_t, cancel, (uint64_t node, uint64_t handle, int32_t *cancelled, stepvan_error *error), (node, handle, cancelled, error), failed(error)) \
+	X(int32_t, plan, (uint64_t node, const char *name, const stepvan_move *sends, uint64_t send_count, const stepvan_move *recvs, uint64_t recv_count, uint64_t owner, int64_t timeout_ns, uint64_t *plan, stepvan_error *error), (node, name, sends, send_count, recvs, recv_count, owner, timeout_ns, plan, error), failed(error)) \
+	X(int32_t, plan_begin, (uint64_t plan, uint64_t version, uint64_t *handle, stepvan_error *error), (plan, version, handle, error), failed(error)) \
+	X(int32_t, plan_state, (uint64_t plan, uint64_t *offered, uint64_t *version, stepvan_plan_stats *stats, stepvan_error *error), (plan, offered, version, stats, error), failed(error)) \
+	X(int32_t, plan_close, (uint64_t plan, int64_t timeout_ns, stepvan_error *error), (plan, timeout_ns, error), failed(error)) \
+	X(int32_t, group, (uint64_t node, const char *name, const uint32_t *ranks, uint64_t count, uint64_t *group, stepvan_error *error), (node, name, ranks, count, group, error), failed(error)) \
+	X(int32_t, group_barrier, (uint64_t group, uint64_t *handle, stepvan_error *error), (group, handle, error), failed(error)) \
+	X(int32_t, group_all_gather, (uint64_t group, const void *data, uint64_t bytes, uint64_t *handle, stepvan_error *error), (group, data, bytes, handle, error), failed(error)) \
+	X(int32_t, gathered, (uint64_t node, uint64_t handle, uint64_t member, void *data, uint64_t capacity, uint64_t *bytes, stepvan_error *error), (node, handle, member, data, capacity, bytes, error), failed(error)) \
+	X(int32_t, group_close, (uint64_t group, stepvan_error *error), (group, error), failed(error)) \
 	X(int32_t, reshard_plan, (const stepvan_bytes *rosters, uint64_t count, uint32_t world, uint64_t batch_bytes, uint32_t flags, const uint32_t *ranks, uint64_t plan_count, stepvan_bytes *plans, stepvan_error *error), (rosters, count, world, batch_bytes, flags, ranks, plan_count, plans, error), failed(error)) \
 	X(int32_t, reshard_check, (const void *plan, uint64_t bytes, stepvan_error *error), (plan, bytes, error), failed(error)) \
 	X(int32_t, reshard_source, (const stepvan_bytes *sources, uint64_t count, const stepvan_bytes *destination, uint32_t *rank, stepvan_error *error), (sources, count, destination, rank, error), failed(error)) \

@@ -186,6 +186,21 @@ static PyObject *check_views(PyObject *self, PyObject *unused)
 	Py_RETURN_NONE;
 }
 
+/* How many tensors of make_views there are; -1 with an exception. */
+Py_ssize_t views_count(PyObject *object)
+{
+	if (PyObject_TypeCheck(object, type))
+		return ((views *)object)->count;
+	PyErr_SetString(PyExc_TypeError, "_core takes what make_views has made");
+	return -1;
+}
+
+/* The view of one of them. It lives as long as the object, which keeps its memory. */
+const stepvan_view *views_at(PyObject *object, Py_ssize_t i)
+{
+	return &((views *)object)->at[i].view;
+}
+
 static PyObject *numbers(const int64_t *at, int count)
 {
 	PyObject *tuple = PyTuple_New(count);

@@ -55,8 +55,10 @@ from stepvan._errors import (
     TimeoutError,
     WouldBlockError,
 )
+from stepvan._group import Gathering, Group
 from stepvan._node import Node, Peer
 from stepvan._peering import Peering
+from stepvan._plan import Move, Plan, PlanStats
 from stepvan._registration import Registration
 from stepvan._server import Pull, Request, Response, Server
 from stepvan._worker import Handle, Trace, Worker
@@ -71,15 +73,20 @@ __all__ = [
     "Error",
     "ExpiredError",
     "ForkedError",
+    "Gathering",
+    "Group",
     "Handle",
     "InternalError",
     "InvalidError",
+    "Move",
     "Node",
     "NotSupportedError",
     "OutOfMemoryError",
     "Peer",
     "PeerLostError",
     "Peering",
+    "Plan",
+    "PlanStats",
     "ProtocolError",
     "Pull",
     "Registration",

@@ -13,6 +13,7 @@ from stepvan._registration import Registration
 
 if TYPE_CHECKING:
     from stepvan._node import Node
+    from stepvan._peering import Peering
 
 Routing = Literal["broadcast", "key", "named"]
 _routings = {None: 0, "broadcast": 1, "key": 2, "named": 3}
@@ -39,50 +40,52 @@ class Trace(NamedTuple):
 
 
 class Handle(Local):
-    """An exchange that ``push_pull`` began. ``int(handle)`` is its number; ``await handle`` waits in an event loop.
+    """An operation that was begun: an exchange of a worker, or a transfer, a run of a plan or a barrier of a peer.
 
-    It stays valid until STEPVAN_HANDLES later ones (65,536 by default) have finished; then its use raises StaleError.
+    ``int(handle)`` is its number; ``await handle`` waits in an event loop. It stays valid until STEPVAN_HANDLES later
+    ones (65,536 by default) have finished; then its use raises StaleError. That of a group stays valid until four later
+    operations of the group have begun. Only an exchange has traces, lengths and operations.
     """
 
-    __slots__ = ("_number", "_worker")
+    __slots__ = ("_number", "_side")
 
-    def __init__(self, worker: Worker, number: int) -> None:
-        self._worker = worker
+    def __init__(self, side: Worker | Peering, number: int) -> None:
+        self._side = side
         self._number = number
 
     def wait(self, timeout: float | None = None) -> None:
-        """Waits until every server has answered, ``timeout`` seconds at most.
+        """Waits until the operation has ended, ``timeout`` seconds at most. An exchange ends when every server has answered.
 
         Then all pulls are written; without pulls, the servers have responded. Any thread may call it, as often as
-        wanted. PeerLostError, RemoteError: ``subject`` is the server, or another node whose death has ended the cluster.
-        TimeoutError: the exchange continues, and the tensors are still in use.
+        wanted. PeerLostError, RemoteError: ``subject`` is the other side, or another node whose death has ended the
+        cluster. TimeoutError: the operation continues, and the tensors are still in use.
         """
-        _core.wait(self._worker._at, self._number, timeout)
+        _core.wait(self._side._at, self._number, timeout)
 
     def done(self) -> bool:
         """Whether ``wait`` would return at once. It does not drive progress: a thread must wait meanwhile."""
-        return _core.done(self._worker._at, self._number)
+        return _core.done(self._side._at, self._number)
 
     def __await__(self) -> Generator[Any, None, None]:
         if not self.done():
-            yield from completion(_core.notify, self._worker._at, self._number).__await__()
+            yield from completion(_core.notify, self._side._at, self._number).__await__()
         self.wait(0)
 
     def trace(self) -> list[int]:
         """The 8 times of a finished exchange; with several servers, the times of the last one. See Trace."""
-        return _core.trace(self._worker._at, self._number)
+        return _core.trace(self._side._at, self._number)
 
     def traces(self) -> list[Trace]:
         """The times of each server: by rank for a broadcast, else in the order in which the tensors name them."""
-        return [Trace(*stamps) for stamps in _core.traces(self._worker._at, self._number)]
+        return [Trace(*stamps) for stamps in _core.traces(self._side._at, self._number)]
 
     def lengths(self) -> list[int]:
         """How many bytes of each pull a finished exchange wrote; it must have a variable pull."""
-        return _core.lengths(self._worker._at, self._number)
+        return _core.lengths(self._side._at, self._number)
 
     def operations(self) -> int:
         """How many operations the exchange has: its pushes, and the pulls of one server. They share its number."""
-        return _core.operations(self._worker._at, self._number)
+        return _core.operations(self._side._at, self._number)
 
     def __int__(self) -> int:
         return self._number

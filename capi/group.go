@@ -1,0 +1,195 @@
+package main
+
+// #include "boundary.h"
+import "C"
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"sync"
+	"unsafe"
+
+	"github.com/stepvan/stepvan/capi/internal/numbers"
+	"github.com/stepvan/stepvan/peer"
+)
+
+// group is a number from stepvan_group to stepvan_group_close.
+type group struct {
+	node *node
+	name string
+	live *peer.Group
+
+	mu     sync.Mutex
+	latest *collective
+	ids    [keptCollectives]numbers.ID // of the last ones, the latest first
+	ended  bool
+}
+
+// keptCollectives is how many operations of a group keep their numbers and their results.
+const keptCollectives = 4
+
+// goGroup implements
+//
+//	int32_t stepvan_group(uint64_t node, const char *name, const uint32_t *ranks, uint64_t count, uint64_t *group, stepvan_error *error);
+//
+//export goGroup
+func goGroup(id cUint64, name *C.char, ranks *cUint32, count cUint64, number *cUint64, e *cError) cCode {
+	return onPeer(id, e, func(n *node) error {
+		if err := n.checkRunning(); err != nil {
+			return err
+		}
+		if name == nil || number == nil || count > maxList || count > 0 && ranks == nil {
+			return isNull("name, ranks and group")
+		}
+		g := &group{node: n, name: C.GoString(name)}
+		var err error
+		if g.live, err = n.peer.Group(g.name, ranksOf(list[uint32](unsafe.Pointer(ranks), count))); err != nil {
+			return err
+		}
+		id := groups.Put(g)
+		if id == 0 {
+			return tooMany("groups")
+		}
+		*number = cUint64(id)
+		return nil
+	})
+}
+
+// noGroup is the error of a number without a group.
+func noGroup(number cUint64) error {
+	if groups.Fate(numbers.ID(number)) == numbers.Swept {
+		return &coded{codeClosed, fmt.Errorf("group %d ended with its node, which was closed", number)}
+	}
+	return missing(&groups, "group", "was closed", number)
+}
+
+// onGroup is half for a call on a group. A panic ends the node of the group, too.
+func onGroup(number cUint64, e *cError, f func(*group) error) (code cCode) {
+	g, ok := groups.Get(numbers.ID(number))
+	if !ok {
+		return fail(e, noGroup(number))
+	}
+	defer g.node.guard(e, &code)
+	return result(e, f(g))
+}
+
+// goGroupBarrier implements
+//
+//	int32_t stepvan_group_barrier(uint64_t group, uint64_t *handle, stepvan_error *error);
+//
+//export goGroupBarrier
+func goGroupBarrier(number cUint64, handle *cUint64, e *cError) cCode {
+	return onGroup(number, e, func(g *group) error {
+		return g.begin("barrier", handle, func(ctx context.Context, _ *collective) error { return g.live.Barrier(ctx) })
+	})
+}
+
+// goGroupAllGather implements
+//
+//	int32_t stepvan_group_all_gather(uint64_t group, const void *data, uint64_t bytes, uint64_t *handle, stepvan_error *error);
+//
+//export goGroupAllGather
+func goGroupAllGather(number cUint64, data unsafe.Pointer, n cUint64, handle *cUint64, e *cError) cCode {
+	return onGroup(number, e, func(g *group) error {
+		if data == nil && n > 0 || !addressable(data, uint64(n)) {
+			return invalid("data: %d bytes at %#x are no memory: give an address and a length", n, uintptr(data))
+		}
+		mine := bytes.Clone(list[byte](data, n))
+		return g.begin("all_gather", handle, func(ctx context.Context, c *collective) (err error) {
+			c.parts, err = g.live.AllGather(ctx, mine)
+			return err
+		})
+	})
+}
+
+// begin begins an operation of the group. An earlier one loses its number, and its result.
+func (g *group) begin(op string, handle *cUint64, f func(context.Context, *collective) error) error {
+	if handle == nil {
+		return isNull("handle")
+	}
+	if err := g.node.checkRunning(); err != nil {
+		return err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case g.ended:
+		return &coded{codeStale, fmt.Errorf("group %s was closed", g.name)}
+	case g.latest != nil && !g.latest.done():
+		return &coded{codeBusy, fmt.Errorf("%s of group %s: another operation of the group is not over: wait for its handle first", op, g.name)}
+	}
+	c := g.node.begin(op+" of group "+g.name, -1, f)
+	id := collectives.Put(c)
+	if id == 0 {
+		c.stop()
+		return tooMany("operations of groups")
+	}
+	collectives.Take(g.ids[len(g.ids)-1])
+	copy(g.ids[1:], g.ids[:])
+	g.latest, g.ids[0] = c, id
+	*handle = cUint64(id)
+	return nil
+}
+
+// goGathered implements
+//
+//	int32_t stepvan_gathered(uint64_t node, uint64_t handle, uint64_t member, void *data, uint64_t capacity, uint64_t *bytes, stepvan_error *error);
+//
+//export goGathered
+func goGathered(id, handle, member cUint64, data unsafe.Pointer, capacity cUint64, n *cUint64, e *cError) cCode {
+	return onPeer(id, e, func(live *node) error {
+		c, ok := collectives.Get(numbers.ID(handle))
+		switch {
+		case n == nil:
+			return isNull("bytes")
+		case !ok || c.node != live:
+			return missing(&collectives, "all-gather of this node", "has ended, and its result is gone", handle)
+		case !c.done():
+			return &coded{codeBusy, fmt.Errorf("%s: it is not over: wait for its handle first", c.op)}
+		case c.err != nil:
+			return c.err
+		case uint64(member) >= uint64(len(c.parts)):
+			return invalid("member: %s has no such result (got %d, want less than %d)", c.op, member, len(c.parts))
+		}
+		to, err := array[byte](data, capacity, n)
+		if err != nil {
+			return err
+		}
+		part := c.parts[member]
+		if *n = cUint64(len(part)); *n > capacity {
+			return tooSmall(len(part), capacity)
+		}
+		copy(to, part)
+		return nil
+	})
+}
+
+// goGroupClose implements
+//
+//	int32_t stepvan_group_close(uint64_t group, stepvan_error *error);
+//
+//export goGroupClose
+func goGroupClose(number cUint64, e *cError) cCode {
+	return half(e, func() error {
+		g, ok := groups.Take(numbers.ID(number))
+		if !ok {
+			return noGroup(number)
+		}
+		g.end()
+		return nil
+	})
+}
+
+// end ends the group. An operation that is not over fails, and the other members are told.
+func (g *group) end() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.ended = true
+	if g.latest != nil {
+		g.latest.stop()
+	}
+	for _, id := range g.ids {
+		collectives.Take(id)
+	}
+}

@@ -1,0 +1,136 @@
+"""Groups of peers."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Generator, Iterable
+from typing import TYPE_CHECKING, Any
+
+from stepvan import _core
+from stepvan._errors import Error, InvalidError, cut
+from stepvan._local import Local
+from stepvan._worker import Handle
+
+if TYPE_CHECKING:
+    from stepvan._peering import Peering
+
+
+class Gathering(Handle):
+    """An all-gather that ``Group.begin_all_gather`` began. ``await gathering`` gives the result."""
+
+    __slots__ = ("_group",)
+
+    def __init__(self, group: Group, number: int) -> None:
+        super().__init__(group._peer, number)
+        self._group = group
+
+    def result(self, timeout: float | None = None) -> list[bytes]:
+        """Waits until all members have given their bytes, and returns them by member.
+
+        They can be read until four later operations of the group have begun.
+        """
+        self.wait(timeout)
+        return _core.gathered(self._group._peer._at, self._number, len(self._group.ranks))
+
+    def __await__(self) -> Generator[Any, None, list[bytes]]:
+        yield from super().__await__()
+        return self.result(0)
+
+
+class Group(Local):
+    """Some peers that do the same things together, in the same order: the result of ``node.peer.group``.
+
+    One thread or task at a time uses it. An operation waits for all members. When a member dies or an operation fails,
+    the operations of all members raise an error that names it, and the group can only be closed.
+
+    ranks, name: its members, and its name.
+    index: the place of this peer among the members.
+    """
+
+    def __init__(self, peer: Peering, ranks: Iterable[int], name: str | None) -> None:
+        try:
+            self.ranks = tuple(ranks)
+        except TypeError:
+            raise InvalidError(f"ranks is {cut(ranks)}: it must be a list of ranks") from None
+        self.name = ",".join(map(str, self.ranks)) if name is None else name
+        self._peer = peer
+        self._number = _core.group(peer._at, self.name, self.ranks)
+        self._closer = weakref.finalize(self, _close, self._number)
+        self._closer.atexit = False  # the node ends it
+        self.index = self.ranks.index(peer.rank)
+        self._waiting: tuple[object, Handle] | None = None
+
+    ranks: tuple[int, ...]
+    name: str
+    index: int
+
+    def begin_barrier(self) -> Handle:
+        """Begins a barrier: the handle ends when all members have begun it."""
+        return Handle(self._peer, _core.group_barrier(self._number))
+
+    def barrier(self, timeout: float | None = None) -> None:
+        """Waits until all members have called it. After TimeoutError the next call continues this barrier."""
+        handle = self._take("barrier") or self.begin_barrier()
+        self._wait("barrier", handle, timeout)
+
+    def begin_all_gather(self, data: Any) -> Gathering:
+        """Begins an all-gather: see ``all_gather``."""
+        return Gathering(self, _core.group_all_gather(self._number, _bytes(data)))
+
+    def all_gather(self, data: Any, timeout: float | None = None) -> list[bytes]:
+        """Gives each member the bytes of all, by member.
+
+        data: bytes, or an object with their buffer, of any size; it may differ between the members.
+
+        After TimeoutError the next call with the same bytes continues.
+        """
+        mine = _bytes(data)
+        gathering = self._take(mine)
+        if not isinstance(gathering, Gathering):
+            gathering = self.begin_all_gather(mine)
+        self._wait(mine, gathering, timeout)
+        return gathering.result(0)
+
+    def _take(self, what: object) -> Handle | None:
+        """The operation that a call has not waited for to its end, if it is this one."""
+        if self._waiting is None or self._waiting[0] != what:
+            return None
+        handle, self._waiting = self._waiting[1], None
+        return handle
+
+    def _wait(self, what: object, handle: Handle, timeout: float | None) -> None:
+        self._waiting = (what, handle)
+        try:
+            handle.wait(timeout)
+        finally:
+            if handle.done():
+                self._waiting = None
+
+    def close(self) -> None:
+        """Ends the group at this peer. An operation that has not ended fails, here and at the other members."""
+        self._closer()
+
+    def __enter__(self) -> Group:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<stepvan.Group: {self.name}>"
+
+
+def _bytes(data: Any) -> bytes:
+    if isinstance(data, bytes):
+        return data
+    try:
+        return bytes(memoryview(data))
+    except TypeError:
+        raise InvalidError(f"data is {cut(data)}: it must be bytes") from None
+
+
+def _close(number: int) -> None:
+    try:
+        _core.group_close(number)
+    except Error:  # it ended with its node, or in a forked child
+        pass
