@@ -166,6 +166,14 @@ static void refuses_nodes(uint64_t node, int32_t want)
 	REFUSED(want, stepvan_response_done(node, 1, &i32, &error));
 	REFUSED(want, stepvan_notify(node, 1, 1, 1, &error));
 	REFUSED(want, stepvan_response_notify(node, 1, 1, 1, &error));
+	stepvan_view view;
+	memset(&view, 0, sizeof view);
+	REFUSED(want, stepvan_send(node, &view, 0, 1, 0, &n, &error));
+	REFUSED(want, stepvan_recv(node, &view, 0, 1, 0, &n, &error));
+	REFUSED(want, stepvan_cancel(node, 1, &i32, &error));
+	REFUSED(want, stepvan_plan(node, "plan", NULL, 0, NULL, 0, 0, 0, &n, &error));
+	REFUSED(want, stepvan_group(node, "group", &rank, 1, &n, &error));
+	REFUSED(want, stepvan_gathered(node, 1, 0, NULL, 0, &n, &error));
 }
 
 static void refuses_null(void)
@@ -281,6 +289,14 @@ static void refuses_values(void)
 	REFUSED(STEPVAN_STALE, stepvan_registration_wait(0, 0, &error));
 	REFUSED(STEPVAN_STALE, stepvan_queue_close(MADE_UP, &error));
 	REFUSED(STEPVAN_STALE, stepvan_queue_take(0, &n, 1, &n, &error));
+	REFUSED(STEPVAN_STALE, stepvan_plan_begin(MADE_UP, 1, &n, &error));
+	REFUSED(STEPVAN_STALE, stepvan_plan_state(0, NULL, NULL, NULL, &error));
+	REFUSED(STEPVAN_STALE, stepvan_plan_close(worker, 0, &error));
+	REFUSED(STEPVAN_STALE, stepvan_group_barrier(MADE_UP, &n, &error));
+	REFUSED(STEPVAN_STALE, stepvan_group_all_gather(0, NULL, 0, &n, &error));
+	REFUSED(STEPVAN_STALE, stepvan_group_close(MADE_UP, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_plan(worker, "plan", NULL, 0, NULL, 0, 0, 0, &n, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_cancel(server, 1, NULL, &error));
 	REFUSED(STEPVAN_INVALID, stepvan_barrier(worker, 0, 1, 0, &error));
 	REFUSED(STEPVAN_INVALID, stepvan_barrier(worker, 8, 1, 0, &error));
 	REFUSED(STEPVAN_INVALID, stepvan_barrier(worker, STEPVAN_SERVER, 1, 0, &error));
@@ -651,6 +667,131 @@ static void *stop_node(void *node)
 	return NULL;
 }
 
+/* columns is a view of n elements, each of which is `step` behind the one before. */
+static stepvan_view columns(double *first, int64_t n, int64_t step)
+{
+	stepvan_view v;
+	memset(&v, 0, sizeof v);
+	v.data = first;
+	v.dtype = STEPVAN_FLOAT64;
+	v.rank = 2;
+	v.shape[0] = n;
+	v.shape[1] = v.strides[1] = 1;
+	v.strides[0] = step;
+	return v;
+}
+
+/* Waits in slices for what two peers have begun. */
+static void wait_both(const uint64_t *node, const uint64_t *handle)
+{
+	for (int i = 0; i < 2; i++) {
+		int32_t code;
+		while ((code = stepvan_wait(node[i], handle[i], 1000000, &error)) == STEPVAN_TIMEOUT)
+			;
+		OK(code);
+	}
+}
+
+enum { MANY = 40000 };
+
+static void peers_transfer(const uint64_t *node)
+{
+	double *from = (double *)malloc(MANY * sizeof *from), *to = (double *)malloc(2 * MANY * sizeof *to); /* C++ needs the casts */
+	uint64_t handle[2], queue, token = 0, n = 0;
+	int32_t fd, done = 0;
+	for (int i = 0; i < MANY; i++)
+		from[i] = i;
+	stepvan_view x = columns(from, MANY, 1), y = columns(to, MANY, 2);
+	OK(stepvan_recv(node[1], &y, 0, 7, 11, &handle[1], &error));
+	OK(stepvan_done(node[1], handle[1], &done, &error));
+	IS(0, done);
+	OK(stepvan_queue_open(&queue, &fd, &error));
+	OK(stepvan_notify(node[1], handle[1], queue, 5, &error));
+	OK(stepvan_send(node[0], &x, 1, 7, 0, &handle[0], &error));
+	wait_both(node, handle);
+	struct pollfd readable = {fd, POLLIN, 0};
+	IS(1, poll(&readable, 1, 10000));
+	OK(stepvan_queue_take(queue, &token, 1, &n, &error));
+	IS(5, token);
+	OK(stepvan_queue_close(queue, &error));
+	for (int i = 0; i < MANY; i++)
+		IS(i, to[2 * i]);
+	owned_by(11);
+	OK(stepvan_recv(node[1], &y, 0, 7, 12, &handle[1], &error));
+	REFUSED(STEPVAN_INVALID, stepvan_cancel(node[1], handle[1], NULL, &error));
+	OK(stepvan_cancel(node[1], handle[1], &done, &error));
+	IS(1, done);
+	REFUSED(STEPVAN_CLOSED, stepvan_wait(node[1], handle[1], -1, &error));
+	owned_by(12);
+	free(from);
+	free(to);
+}
+
+/* The memory is freed as soon as the plan is closed. */
+static void peers_plan(const uint64_t *node)
+{
+	double *from = (double *)malloc(MANY * sizeof *from), *to = (double *)malloc(2 * MANY * sizeof *to);
+	uint64_t plan[2], handle[2], offered = 0, version = 0;
+	stepvan_plan_stats stats;
+	stepvan_move move[2];
+	memset(move, 0, sizeof move);
+	move[0].view = columns(from, MANY, 1);
+	move[1].view = columns(to, MANY, 2);
+	move[0].id = move[1].id = UINT64_MAX;
+	move[0].peer = 1;
+	move[0].label = "weight";
+	OK(stepvan_plan(node[0], "weights", &move[0], 1, NULL, 0, 0, -1, &plan[0], &error));
+	REFUSED(STEPVAN_BUSY, stepvan_plan_begin(plan[0], 1, &handle[0], &error));
+	OK(stepvan_plan(node[1], "weights", NULL, 0, &move[1], 1, 13, -1, &plan[1], &error));
+	wait_both(node, plan);
+	for (uint64_t run = 1; run < 4; run++) {
+		for (int i = 0; i < MANY; i++)
+			from[i] = (double)run * i;
+		OK(stepvan_plan_begin(plan[0], run, &handle[0], &error));
+		OK(stepvan_plan_begin(plan[1], run, &handle[1], &error));
+		wait_both(node, handle);
+		OK(stepvan_plan_state(plan[1], &offered, &version, &stats, &error));
+		IS(0, offered);
+		IS(run, version);
+		IS(MANY * 8, stats.received);
+		for (int i = 0; i < MANY; i++)
+			IS((int)run * i, to[2 * i]);
+	}
+	OK(stepvan_plan_close(plan[0], -1, &error));
+	OK(stepvan_plan_close(plan[1], -1, &error));
+	REFUSED(STEPVAN_STALE, stepvan_plan_close(plan[1], -1, &error));
+	free(from);
+	free(to);
+	owned_by(13);
+}
+
+static void peers_meet(const uint64_t *node)
+{
+	const uint32_t ranks[] = {1, 0};
+	uint64_t group[2], handle[2], n;
+	char text[6] = "zero!";
+	for (int i = 0; i < 2; i++) {
+		REFUSED(STEPVAN_INVALID, stepvan_group(node[i], NULL, ranks, 2, &group[i], &error));
+		OK(stepvan_group(node[i], "both", ranks, 2, &group[i], &error));
+		OK(stepvan_group_barrier(group[i], &handle[i], &error));
+	}
+	wait_both(node, handle);
+	for (int i = 0; i < 2; i++)
+		OK(stepvan_group_all_gather(group[i], i == 0 ? text : NULL, i == 0 ? 5 : 0, &handle[i], &error));
+	wait_both(node, handle);
+	memset(text, 0, sizeof text);
+	for (int i = 0; i < 2; i++) {
+		OK(stepvan_gathered(node[i], handle[i], 0, NULL, 0, &n, &error));
+		IS(0, n);
+		REFUSED(STEPVAN_TOO_SMALL, stepvan_gathered(node[i], handle[i], 1, text, 4, &n, &error));
+		IS(5, n);
+		OK(stepvan_gathered(node[i], handle[i], 1, text, 5, &n, &error));
+		IS(0, memcmp(text, "zero!", 6));
+		OK(stepvan_group_close(group[i], &error));
+		REFUSED(STEPVAN_STALE, stepvan_group_barrier(group[i], &handle[i], &error));
+	}
+}
+
 /* A cluster of peers alone. */
 static void peers_alone(void)
 {
@@ -685,6 +826,10 @@ static void peers_alone(void)
 		OK(stepvan_health(node[i], &error));
 	}
 	IS(1, rank[0] + rank[1]);
+	const uint64_t by_rank[] = {node[rank[0]], node[rank[1]]};
+	peers_transfer(by_rank);
+	peers_plan(by_rank);
+	peers_meet(by_rank);
 	pthread_t thread[3];
 	for (int i = 0; i < 3; i++)
 		IS(0, pthread_create(&thread[i], NULL, stop_node, &node[i]));
@@ -710,6 +855,12 @@ static void forks(void)
 		REFUSED(STEPVAN_FORKED, stepvan_queue_open(&n, &fd, &error));
 		REFUSED(STEPVAN_FORKED, stepvan_queue_take(1, &n, 1, &n, &error));
 		REFUSED(STEPVAN_FORKED, stepvan_queue_close(1, &error));
+		REFUSED(STEPVAN_FORKED, stepvan_plan_begin(1, 1, &n, &error));
+		REFUSED(STEPVAN_FORKED, stepvan_plan_state(1, NULL, NULL, NULL, &error));
+		REFUSED(STEPVAN_FORKED, stepvan_plan_close(1, 0, &error));
+		REFUSED(STEPVAN_FORKED, stepvan_group_barrier(1, &n, &error));
+		REFUSED(STEPVAN_FORKED, stepvan_group_all_gather(1, NULL, 0, &n, &error));
+		REFUSED(STEPVAN_FORKED, stepvan_group_close(1, &error));
 		REFUSED(STEPVAN_FORKED, stepvan_reshard_plan(NULL, 0, 0, 0, 0, NULL, 0, NULL, &error));
 		REFUSED(STEPVAN_FORKED, stepvan_reshard_check(NULL, 0, &error));
 		REFUSED(STEPVAN_FORKED, stepvan_reshard_source(NULL, 0, NULL, NULL, &error));
