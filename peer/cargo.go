@@ -1,6 +1,7 @@
 package peer
 
 import (
+	"slices"
 	"unsafe"
 
 	"github.com/stepvan/stepvan/internal/strided"
@@ -13,8 +14,9 @@ type cargo struct {
 	boxes  []box
 	loops  []strided.Dim
 	chunks []chunk
-	bytes  int64
-	open   int64 // bytes of the last chunk, while boxes may still join it
+	casts  []conversion // of the boxes whose elements have another type at one end
+	bytes  int64        // as they travel
+	open   int64        // bytes of the last chunk, while boxes may still join it
 }
 
 // box is the walk from the source of a move to its destination.
@@ -24,7 +26,8 @@ type box struct {
 	run    int64          // elements that are contiguous at both ends
 	loops  uint32         // where its loops begin
 	rank   uint8
-	size   uint8 // bytes of an element
+	size   [2]uint8 // bytes of an element at its destination and at its source
+	cast   uint8    // 1 for the first of cargo.casts; 0: the elements stay as they are
 }
 
 // chunk is some boxes, or a part of one.
@@ -47,23 +50,43 @@ const (
 // reset empties the cargo and keeps its memory.
 func (c *cargo) reset() {
 	clear(c.boxes)
-	c.boxes, c.loops, c.chunks, c.bytes, c.open = c.boxes[:0], c.loops[:0], c.chunks[:0], 0, 0
+	c.boxes, c.loops, c.chunks, c.casts, c.bytes, c.open = c.boxes[:0], c.loops[:0], c.chunks[:0], c.casts[:0], 0, 0
 }
 
 // empty reports whether there is nothing to move.
 func (c *cargo) empty() bool { return len(c.chunks) == 0 }
 
-// add appends a box. The same boxes in the same order make the same chunks.
-func (c *cargo) add(w *strided.Walk, mine, theirs unsafe.Pointer) {
-	n := w.Bytes()
-	if n == 0 {
+// add appends a box whose elements stay as they are. The same boxes in the same order make the same chunks.
+func (c *cargo) add(w *strided.Walk, mine, theirs unsafe.Pointer) { c.append(w, mine, theirs, 0) }
+
+// addCast appends a box whose elements are converted.
+func (c *cargo) addCast(w *strided.Walk, mine, theirs unsafe.Pointer, how *conversion) {
+	if how.plain() {
+		c.append(w, mine, theirs, 0)
+		return
+	}
+	i := slices.IndexFunc(c.casts, func(k conversion) bool {
+		return k.src == how.src && k.wire == how.wire && k.dst == how.dst
+	})
+	if i < 0 {
+		i = len(c.casts)
+		c.casts = append(c.casts, *how)
+	}
+	c.append(w, mine, theirs, uint8(i+1))
+}
+
+func (c *cargo) append(w *strided.Walk, mine, theirs unsafe.Pointer, kind uint8) {
+	if w.Bytes() == 0 {
 		return
 	}
 	at := uint32(len(c.boxes))
-	size, _, run := w.Elements()
-	c.boxes = append(c.boxes, box{mine, theirs, run, uint32(len(c.loops)), uint8(len(w.Loops())), uint8(size)})
+	to, from, run := w.Elements()
+	b := box{mine, theirs, run, uint32(len(c.loops)), uint8(len(w.Loops())), [2]uint8{uint8(to), uint8(from)}, kind}
+	c.boxes = append(c.boxes, b)
 	c.loops = append(c.loops, w.Loops()...)
-	c.bytes += n
+	elements, size := w.Bytes()/to, max(to, from)
+	c.bytes += elements * c.wire(&b)
+	n := elements * size
 	if n > chunkBytes {
 		parts := w.Cut(chunkBytes / size)
 		for i := range parts.Len() {
@@ -81,9 +104,30 @@ func (c *cargo) add(w *strided.Walk, mine, theirs unsafe.Pointer) {
 	c.open = n
 }
 
+// conversion is how the elements of a box change, or nil.
+func (c *cargo) conversion(b *box) *conversion {
+	if b.cast == 0 {
+		return nil
+	}
+	return &c.casts[b.cast-1]
+}
+
+// wire is how many bytes an element of a box has on its way.
+func (c *cargo) wire(b *box) int64 {
+	if k := c.conversion(b); k != nil {
+		return int64(k.wire.Size())
+	}
+	return int64(b.size[0])
+}
+
+// bytesOf is how many bytes a part of a box has on its way.
+func (c *cargo) bytesOf(b *box, p *strided.Part) int64 {
+	return p.Bytes() / int64(b.size[0]) * c.wire(b)
+}
+
 // walk is the walk of a box.
 func (c *cargo) walk(b *box) strided.Walk {
-	return strided.Restore(int64(b.size), int64(b.size), b.run, c.loops[b.loops:b.loops+uint32(b.rank)])
+	return strided.Restore(int64(b.size[0]), int64(b.size[1]), b.run, c.loops[b.loops:b.loops+uint32(b.rank)])
 }
 
 // part is what box j of a chunk adds to it.
@@ -91,7 +135,7 @@ func (c *cargo) part(k chunk, j uint32) (b *box, p strided.Part) {
 	b = &c.boxes[k.box+j]
 	p.Walk = c.walk(b)
 	if k.parts {
-		parts := p.Cut(chunkBytes / int64(b.size))
+		parts := p.Cut(chunkBytes / int64(max(b.size[0], b.size[1])))
 		p = parts.At(int(k.part))
 	}
 	return b, p
@@ -102,7 +146,7 @@ func (c *cargo) copyOut(i int) {
 	k := c.chunks[i]
 	for j := range k.boxes {
 		b, p := c.part(k, j)
-		p.Copy(unsafe.Add(b.theirs, p.To), unsafe.Add(b.mine, p.From))
+		c.copy(b, &p, unsafe.Add(b.theirs, p.To), unsafe.Add(b.mine, p.From))
 	}
 }
 
@@ -111,16 +155,25 @@ func (c *cargo) copyIn(i int) {
 	k := c.chunks[i]
 	for j := range k.boxes {
 		b, p := c.part(k, j)
-		p.Copy(unsafe.Add(b.mine, p.To), unsafe.Add(b.theirs, p.From))
+		c.copy(b, &p, unsafe.Add(b.mine, p.To), unsafe.Add(b.theirs, p.From))
 	}
 }
 
-// size is how many bytes a chunk has.
+// copy copies a part of a box from one end to the other.
+func (c *cargo) copy(b *box, p *strided.Part, to, from unsafe.Pointer) {
+	if k := c.conversion(b); k != nil {
+		k.all.Apply(&p.Walk, to, from)
+		return
+	}
+	p.Copy(to, from)
+}
+
+// size is how many bytes a chunk has on its way.
 func (c *cargo) size(i int) (n int64) {
 	k := c.chunks[i]
 	for j := range k.boxes {
-		_, p := c.part(k, j)
-		n += p.Bytes()
+		b, p := c.part(k, j)
+		n += c.bytesOf(b, &p)
 	}
 	return n
 }
@@ -130,9 +183,13 @@ func (c *cargo) pack(i int, to []byte) {
 	k := c.chunks[i]
 	for j := range k.boxes {
 		b, p := c.part(k, j)
-		g := p.Gather(int64(b.size))
-		g.Copy(pointer(to), unsafe.Add(b.mine, p.From))
-		to = to[p.Bytes():]
+		g := p.Gather(c.wire(b))
+		if how := c.conversion(b); how != nil {
+			how.out.Apply(&g, pointer(to), unsafe.Add(b.mine, p.From))
+		} else {
+			g.Copy(pointer(to), unsafe.Add(b.mine, p.From))
+		}
+		to = to[c.bytesOf(b, &p):]
 	}
 }
 
@@ -141,21 +198,28 @@ func (c *cargo) unpack(i int, from []byte) {
 	k := c.chunks[i]
 	for j := range k.boxes {
 		b, p := c.part(k, j)
-		s := p.Scatter(int64(b.size))
-		s.Copy(unsafe.Add(b.mine, p.To), pointer(from))
-		from = from[p.Bytes():]
+		s := p.Scatter(c.wire(b))
+		if how := c.conversion(b); how != nil {
+			how.in.Apply(&s, unsafe.Add(b.mine, p.To), pointer(from))
+		} else {
+			s.Copy(unsafe.Add(b.mine, p.To), pointer(from))
+		}
+		from = from[c.bytesOf(b, &p):]
 	}
 }
 
-// appendSources appends the memory of a chunk at this end, which sends it. It appends nothing when the runs are so
-// short that it is better to pack them.
+// appendSources appends the memory of a chunk at this end, which sends it. It appends nothing when elements are
+// converted here, or the runs are so short that it is better to pack them.
 func (c *cargo) appendSources(i int, list [][]byte) [][]byte {
 	k := c.chunks[i]
 	var runs, bytes int64
 	for j := range k.boxes {
 		b, p := c.part(k, j)
-		g := p.Gather(int64(b.size))
-		runs, bytes = runs+g.Runs(), bytes+p.Bytes()
+		if how := c.conversion(b); how != nil && how.wire != how.src {
+			return list
+		}
+		g := p.Gather(c.wire(b))
+		runs, bytes = runs+g.Runs(), bytes+c.bytesOf(b, &p)
 	}
 	if bytes < runs*gatherBytes {
 		return list
@@ -173,8 +237,11 @@ func (c *cargo) appendDestinations(i int, list [][]byte) [][]byte {
 	var runs, bytes int64
 	for j := range k.boxes {
 		b, p := c.part(k, j)
-		s := p.Scatter(int64(b.size))
-		runs, bytes = runs+s.Runs(), bytes+p.Bytes()
+		if how := c.conversion(b); how != nil && how.wire != how.dst {
+			return list
+		}
+		s := p.Scatter(c.wire(b))
+		runs, bytes = runs+s.Runs(), bytes+c.bytesOf(b, &p)
 	}
 	if bytes < runs*gatherBytes {
 		return list

@@ -39,6 +39,8 @@ const (
 	opNote                   // the note of a Put, after its elements
 	opMail                   // a small message for a listener
 	opLetter                 // bytes of any size, for what this package agrees on
+	opPull                   // elements that the receiver is to merge are to come
+	opPiece                  // those elements
 )
 
 // decoder reads the fields of a message. After an error it returns zeros.

@@ -24,6 +24,7 @@ type draft struct {
 	pairs   []*pair
 	attempt uint64
 	failed  error // another peer rejects the plan. Under Peer.mu
+	merges  []mergeMove
 }
 
 // Kinds of letters about a plan.
@@ -87,11 +88,23 @@ func (pl *Plan) checkMove(m *Move, sends bool) error {
 	if sends {
 		check = checkSource
 	}
-	if err := check(&m.View); err != nil {
+	err := check(&m.View)
+	switch {
+	case err != nil:
+	case m.Wire != 0 && !m.Wire.Valid():
+		err = errs.Invalid("Wire: there is no such type (got %d): give the type of one end, or 0", m.Wire)
+	case m.Merge >= mergeEnd:
+		err = errs.Invalid("Merge: there is no such merge (got %d, want 0 to %d): use the constants", m.Merge, mergeEnd-1)
+	case sends && m.Merge != Overwrite:
+		err = errSendMerges
+	}
+	if err != nil {
 		return fmt.Errorf("plan %s: %s: %w", pl.name, m.name(), err)
 	}
 	return nil
 }
+
+var errSendMerges = errs.Invalid("Merge: a send has none: give it to the receive")
 
 // checkIDs sorts the moves of each pair and refuses an ID that two of them have.
 func (d *draft) checkIDs() error {
@@ -109,13 +122,21 @@ func (d *draft) checkIDs() error {
 	return nil
 }
 
-// checkDestinations refuses two receives that write to the same element.
+// checkDestinations refuses two receives that write to the same element, unless they have the same view and merge.
 func (d *draft) checkDestinations(recvs []Move) error {
-	views := make([]strided.View, len(recvs))
+	seen := map[destination]bool{}
+	var views []strided.View
+	var moves []*Move
 	for i := range recvs {
-		v := &recvs[i].View
-		at := int64(uintptr(address(v)))
-		views[i] = strided.NewView(at, int64(v.DType().Size()), v.Dims(), v.Strides())
+		m := &recvs[i]
+		if m.Merge != Overwrite {
+			key := destinationOf(m)
+			if seen[key] {
+				continue
+			}
+			seen[key] = true
+		}
+		moves, views = append(moves, m), append(views, m.View.Places())
 	}
 	i, j, found, sure := strided.FirstIntersection(views)
 	if !found && sure {
@@ -125,8 +146,8 @@ func (d *draft) checkDestinations(recvs []Move) error {
 	if !sure {
 		why = "whether both write to the same memory cannot be found out"
 	}
-	return errs.Invalid("plan %s: %s from peer %d and %s from peer %d: %s: give each move a destination of its own",
-		d.plan.name, recvs[i].name(), recvs[i].Peer, recvs[j].name(), recvs[j].Peer, why)
+	return errs.Invalid("plan %s: %s from peer %d and %s from peer %d: %s: give each move a destination of its own, or all the same view and Merge",
+		d.plan.name, moves[i].name(), moves[i].Peer, moves[j].name(), moves[j].Peer, why)
 }
 
 // register takes the name of the plan, and retains its memory.
@@ -201,6 +222,13 @@ func (d *draft) agree(ctx context.Context) (*Plan, error) {
 		if err := x.match(); err != nil {
 			return nil, err
 		}
+	}
+	if len(d.merges) > 0 {
+		g, err := newMerger(d.plan, d.merges)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", d.op(), err)
+		}
+		d.plan.merge, d.merges = g, nil
 	}
 	if err := d.sendAgreement(); err != nil {
 		return nil, err

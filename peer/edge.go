@@ -16,6 +16,8 @@ import (
 //   - written: the sender copies into the receiver's memory, which it sees, and says that it has written;
 //   - streamed: neither sees the memory of the other, so the chunks travel in messages.
 //
+// What the receiver merges is in none of them (merges).
+//
 // It runs once, or again and again. Peer.mu guards it, except for what the movers read during a run.
 type edge struct {
 	id     slots.ID // of this end
@@ -27,6 +29,7 @@ type edge struct {
 	owner  edgeOwner
 
 	viewed, written, streamed cargo
+	merges                    *mergeShare // of a plan: what the receiver merges; nil for nothing
 	views                     []link.View // of memory of the other end
 	copying                   task        // this end's share of viewed or written
 	packing                   task        // sends chunks
@@ -71,6 +74,7 @@ const (
 	stepCopy   edgeStep = 1 << iota // this end's own copies
 	stepStream                      // all have gone and are acknowledged, or all have come
 	stepNote                        // the other end says that its copies are made: opDone or opWritten
+	stepMerge                       // this end has merged what the other end brings
 )
 
 // chunksInFlight is how many chunks of an edge may be on their way. One is received while the next is packed.
@@ -163,6 +167,9 @@ func (e *edge) begin() {
 	if !e.streamed.empty() {
 		e.missing |= stepStream
 	}
+	if e.merges != nil {
+		e.missing |= e.merges.begin(e.out)
+	}
 	p := e.remote.peer
 	if !own.empty() {
 		e.busy++
@@ -189,7 +196,16 @@ func (e *edge) copied() {
 	p.mu.Lock()
 	defer p.unlock()
 	e.busy--
-	if e.state == edgeRunning {
+	e.made(stepCopy)
+	e.checkQuiet()
+}
+
+// made notes that this end has made its copies, or its merge. The other end learns when both are made.
+func (e *edge) made(own edgeStep) {
+	if e.state != edgeRunning {
+		return
+	}
+	if e.missing&(stepCopy|stepMerge) == own {
 		note := opDone
 		if e.out {
 			note = opWritten
@@ -199,9 +215,8 @@ func (e *edge) copied() {
 		} else if t, ok := e.owner.(*transfer); ok {
 			t.partner.edge.step(stepNote) // within this process
 		}
-		e.step(stepCopy)
 	}
-	e.checkQuiet()
+	e.step(own)
 }
 
 // step notes that a step of the run has been made. The last one ends the run.
@@ -313,6 +328,7 @@ func (t *edgeTable) noted(r *remote, m *link.Inbound) error {
 		return errs.Protocol("op", 7, "note %d of a peer does not fit the state of what it names", o)
 	default:
 		e.step(stepNote)
+		e.checkStreamed()
 	}
 	return nil
 }

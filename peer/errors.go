@@ -14,12 +14,18 @@ type MismatchError struct {
 	What   string // "tag 7", "move 12 (layer.0.weight)"
 	Mine   string // this side's: "bfloat16[2 3]"
 	Theirs string // the other side's, or what is missing there
+
+	wire bool // it is Wire that differs
 }
 
 // Error reads "recv: peer 3: tag 7: ...".
 func (e *MismatchError) Error() string {
-	return fmt.Sprintf("stepvan: %s: %s: %s: the two sides differ (here %s, there %s): give both the same type and number of elements",
-		e.Op, e.Peer, e.What, e.Mine, e.Theirs)
+	same := "type and number of elements"
+	if e.wire {
+		same = "Wire"
+	}
+	return fmt.Sprintf("stepvan: %s: %s: %s: the two sides differ (here %s, there %s): give both the same %s",
+		e.Op, e.Peer, e.What, e.Mine, e.Theirs, same)
 }
 
 // Unwrap makes it a [stepvan.ErrInvalid].

@@ -140,14 +140,32 @@ func (f *form) loops(list []loop) []loop {
 	return list
 }
 
-// route makes the walk from one view to another that has as many elements of the same size. The elements go in the
-// order of the shapes, which need not be the same. They must have a common division. The shapes of a tensor and of its
-// copy that was reshaped have one.
-func route(src, dst *form) (strided.Walk, error) {
-	size := int64(src.dtype.Size())
-	if src.bytes() == 0 {
-		return strided.Walk{}, nil
+// elements is how many elements the view has.
+func (f *form) elements() int64 {
+	n := int64(1)
+	for _, d := range f.dims[:f.rank] {
+		n *= d
 	}
+	return n
+}
+
+// route makes the walk from one view to another that has as many elements. The elements go in the order of the shapes,
+// which need not be the same. They must have a common division. The shapes of a tensor and of its copy that was reshaped
+// have one.
+func route(src, dst *form) (strided.Walk, error) {
+	n, err := nestBetween(src, dst)
+	if err != nil || src.elements() == 0 {
+		return strided.Walk{}, err
+	}
+	return strided.Between(int64(dst.dtype.Size()), int64(src.dtype.Size()), n.loops()...), nil
+}
+
+// nestBetween makes the loops over both views, in the order of their shapes.
+func nestBetween(src, dst *form) (list nest, err error) {
+	if src.elements() == 0 {
+		return nest{}, nil
+	}
+	sizes := [2]int64{int64(dst.dtype.Size()), int64(src.dtype.Size())}
 	var buffers [2][tensor.MaxRank]loop
 	from, to := src.loops(buffers[0][:0]), dst.loops(buffers[1][:0])
 	var dims [strided.MaxRank]strided.Dim
@@ -156,14 +174,15 @@ func route(src, dst *form) (strided.Walk, error) {
 		a, b := &from[len(from)-1], &to[len(to)-1]
 		n := min(a.extent, b.extent)
 		if a.extent%n != 0 || b.extent%n != 0 || at == 0 {
-			return strided.Walk{}, errs.Invalid(
+			return nest{}, errs.Invalid(
 				"the shapes %s and %s of the two sides have no common division: give views of the same shape", src.shape(), dst.shape())
 		}
 		at--
-		dims[at] = strided.Dim{Extent: n, To: b.stride * size, From: a.stride * size}
+		dims[at] = strided.Dim{Extent: n, To: b.stride * sizes[0], From: a.stride * sizes[1]}
 		from, to = a.step(n, from), b.step(n, to)
 	}
-	return strided.New(size, dims[at:]...), nil
+	list.rank = copy(list.dims[:], dims[at:])
+	return list, nil
 }
 
 // step takes the innermost n elements off the last loop of list, which is l.

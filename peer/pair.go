@@ -6,6 +6,8 @@ import (
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/strided"
+	"github.com/stepvan/stepvan/tensor"
 )
 
 // pair is what a plan moves between this peer and another.
@@ -23,8 +25,10 @@ type pair struct {
 
 // proposed is a move at the other end.
 type proposed struct {
-	id   uint64
-	form form
+	id    uint64
+	wire  tensor.DType
+	merge Merge
+	form  form
 }
 
 // leastMove is how many bytes a move takes at least: its ID, and a form without dimensions.
@@ -39,7 +43,7 @@ func (d *decoder) moves() []proposed {
 	}
 	list := make([]proposed, 0, n)
 	for range n {
-		m := proposed{d.u64(), d.form()}
+		m := d.proposed()
 		if d.err != nil {
 			return nil
 		}
@@ -52,16 +56,28 @@ func (d *decoder) moves() []proposed {
 	return list
 }
 
+// proposed reads a move.
+func (d *decoder) proposed() (m proposed) {
+	m.id, m.wire, m.merge = d.u64(), tensor.DType(d.u8()), Merge(d.u8())
+	if m.wire != 0 && !m.wire.Valid() || m.merge >= mergeEnd {
+		d.fail("moves", "move %d travels as type %d, and has merge %d", m.id, m.wire, m.merge)
+	}
+	if m.form = d.form(); m.merge != Overwrite {
+		m.form.place = link.Target{} // the receiver merges by itself
+	}
+	return m
+}
+
 // match compares the two proposals of a pair, and makes its edges.
 func (x *pair) match() (err error) {
 	if x.draft.isSelf(x) {
 		return x.matchOwn()
 	}
 	sends, recvs := x.theirs[0], x.theirs[1]
-	if err := x.compare(x.sends, recvs, "receives"); err != nil {
+	if err := x.compare(x.sends, recvs, true); err != nil {
 		return err
 	}
-	if err := x.compare(x.recvs, sends, "sends"); err != nil {
+	if err := x.compare(x.recvs, sends, false); err != nil {
 		return err
 	}
 	x.openEdges()
@@ -74,8 +90,12 @@ func (x *pair) match() (err error) {
 	return err
 }
 
-// compare checks that each move at one end has its other end, and that both fit.
-func (x *pair) compare(mine []Move, theirs []proposed, verb string) error {
+// compare checks that each move at one end has its other end, and that both fit. sends says whose moves are mine.
+func (x *pair) compare(mine []Move, theirs []proposed, sends bool) error {
+	verb := "sends"
+	if sends {
+		verb = "receives"
+	}
 	for i := range max(len(mine), len(theirs)) {
 		e := &MismatchError{Op: x.draft.op(), Peer: x.name}
 		switch {
@@ -87,13 +107,45 @@ func (x *pair) compare(mine []Move, theirs []proposed, verb string) error {
 			e.What, e.Mine, e.Theirs = fmt.Sprintf("move %d", theirs[i].id), "no move of this ID", theirs[i].form.String()
 			return e
 		}
-		m := formOf(&mine[i].View)
-		if t := &theirs[i].form; t.dtype != m.dtype || t.bytes() != m.bytes() {
-			e.What, e.Mine, e.Theirs = mine[i].name(), m.String(), t.String()
-			return e
+		if err := x.compareMove(&mine[i], &theirs[i], sends); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// compareMove checks that the two ends of a move fit each other.
+func (x *pair) compareMove(m *Move, t *proposed, sends bool) error {
+	mine := formOf(&m.View)
+	e := &MismatchError{Op: x.draft.op(), Peer: x.name, What: m.name(), Mine: mine.String(), Theirs: t.form.String()}
+	switch {
+	case m.Wire != t.wire:
+		e.wire, e.Mine, e.Theirs = true, e.Mine+wireText(m.Wire), e.Theirs+wireText(t.wire)
+		return e
+	case m.Wire == 0 && mine.dtype != t.form.dtype || mine.elements() != t.form.elements():
+		return e
+	case !sends && t.merge != Overwrite:
+		return fmt.Errorf("%s: %s: %s: %w", x.draft.op(), x.name, m.name(), errSendMerges)
+	}
+	if _, err := m.conversion(t, sends); err != nil {
+		return fmt.Errorf("%s: %s: %s: %w", x.draft.op(), x.name, m.name(), err)
+	}
+	return nil
+}
+
+func wireText(d tensor.DType) string {
+	if d == 0 {
+		return " without Wire"
+	}
+	return " with Wire " + d.String()
+}
+
+// conversion is how the elements of a move change.
+func (m *Move) conversion(t *proposed, sends bool) (conversion, error) {
+	if sends {
+		return newConversion(m.View.DType(), m.Wire, t.form.dtype, t.merge)
+	}
+	return newConversion(t.form.dtype, m.Wire, m.View.DType(), m.Merge)
 }
 
 // openEdges gives the edges of a pair their numbers.
@@ -118,32 +170,70 @@ func (x *pair) openEdges() {
 	}
 }
 
-// fill gives an edge its boxes. Where this process sees the memory of the other end, it maps that memory.
+// fill gives an edge its boxes, and what it brings to merges. Where this process sees the memory of the other end, it
+// maps that memory.
 func (x *pair) fill(e *edge, moves []Move, mine []form, theirs []proposed) error {
 	seen, err := x.see(e, mine, theirs)
 	if err != nil {
 		return err
 	}
 	for i := range moves {
-		src, dst := &mine[i], &theirs[i].form
+		m, t := &moves[i], &theirs[i]
+		src, dst := &mine[i], &t.form
 		if !e.out {
 			src, dst = dst, src
 		}
-		w, err := route(src, dst)
+		how, err := m.conversion(t, e.out)
 		if err != nil {
-			return fmt.Errorf("plan %s: %s: %s: %w", x.draft.plan.name, x.name, moves[i].name(), err)
+			return err
 		}
-		at := address(&moves[i].View)
+		n, err := nestBetween(src, dst)
+		if err != nil {
+			return fmt.Errorf("plan %s: %s: %s: %w", x.draft.plan.name, x.name, m.name(), err)
+		}
+		if src.elements() == 0 {
+			continue
+		}
+		w := strided.Between(int64(dst.dtype.Size()), int64(src.dtype.Size()), n.loops()...)
+		at := address(&m.View)
 		switch {
+		case how.merge != Overwrite:
+			x.fillMerge(e, &mergeMove{move: m, mine: mine[i], how: how, edge: e, nest: n}, src, seen.pointer(t.form.place, !e.out))
 		case !src.place.IsZero():
-			e.viewed.add(&w, at, seen.pointer(theirs[i].form.place, !e.out))
+			e.viewed.addCast(&w, at, seen.pointer(t.form.place, !e.out), &how)
 		case !dst.place.IsZero():
-			e.written.add(&w, at, seen.pointer(theirs[i].form.place, e.out))
+			e.written.addCast(&w, at, seen.pointer(t.form.place, e.out), &how)
 		default:
-			e.streamed.add(&w, at, nil)
+			e.streamed.addCast(&w, at, nil, &how)
 		}
 	}
+	if e.merges != nil {
+		e.merges.queue.items = make([]pull, pullsAhead*e.merges.moves)
+	}
 	return nil
+}
+
+// fillMerge notes a move that the receiver merges. theirs is where the receiver sees the elements of the sender.
+func (x *pair) fillMerge(e *edge, m *mergeMove, src *form, theirs unsafe.Pointer) {
+	if e.merges == nil {
+		e.merges = &mergeShare{}
+	}
+	share := e.merges
+	bytes := src.elements() * int64(m.how.wire.Size())
+	if !src.place.IsZero() {
+		share.viewed += bytes
+		m.theirs = theirs
+	} else {
+		share.pulled += bytes
+		m.number = share.moves
+		share.moves++
+		if e.out {
+			share.addSource(src, address(&m.move.View), &m.how)
+		}
+	}
+	if !e.out {
+		x.draft.merges = append(x.draft.merges, *m)
+	}
 }
 
 // ranges are the parts of the other end's memory that this process sees, by grant.
@@ -199,18 +289,27 @@ func (x *pair) matchOwn() error {
 	pl := x.draft.plan
 	theirs := make([]proposed, len(x.sends))
 	for i := range x.sends {
-		theirs[i] = proposed{x.sends[i].ID, formOf(&x.sends[i].View)}
+		theirs[i] = proposed{id: x.sends[i].ID, wire: x.sends[i].Wire, form: formOf(&x.sends[i].View)}
 	}
-	if err := x.compare(x.recvs, theirs, "sends"); err != nil {
+	if err := x.compare(x.recvs, theirs, false); err != nil {
 		return err
 	}
 	for i := range x.recvs {
-		dst := formOf(&x.recvs[i].View)
-		w, err := route(&theirs[i].form, &dst)
+		m, src, dst := &x.recvs[i], &theirs[i].form, formOf(&x.recvs[i].View)
+		how, err := m.conversion(&theirs[i], false)
 		if err != nil {
-			return fmt.Errorf("plan %s: %s: %w", pl.name, x.recvs[i].name(), err)
+			return err
 		}
-		pl.local.add(&w, address(&x.recvs[i].View), address(&x.sends[i].View))
+		n, err := nestBetween(src, &dst)
+		if err != nil {
+			return fmt.Errorf("plan %s: %s: %w", pl.name, m.name(), err)
+		}
+		if from := address(&x.sends[i].View); m.Merge == Overwrite {
+			w, _ := route(src, &dst) // they have a common division
+			pl.local.addCast(&w, address(&m.View), from, &how)
+		} else if src.elements() > 0 {
+			x.draft.merges = append(x.draft.merges, mergeMove{move: m, mine: dst, how: how, theirs: from, nest: n})
+		}
 	}
 	return nil
 }

@@ -18,9 +18,16 @@ import (
 
 // Move is one end of a move of a [Plan]: the elements of a view that go to a peer, or come from one.
 type Move struct {
-	ID    uint64 // the same at both ends
-	Peer  stepvan.Rank
-	View  tensor.Strided
+	ID   uint64 // the same at both ends
+	Peer stepvan.Rank
+	View tensor.Strided
+	// Wire is the type that the elements have on their way, the same at both ends. It is the type of one end, and they
+	// are converted once at the other one. 0: both ends have one type.
+	Wire tensor.DType
+	// Merge is of receives. Several of them may have the same view, all with the same merge, which is not Overwrite.
+	// Their elements are merged in the order of their IDs, and in that of their peers where IDs are equal. The first
+	// ones replace what the view had.
+	Merge Merge
 	Label string // for errors: the name of the parameter
 }
 
@@ -36,6 +43,7 @@ type Plan struct {
 	edges []*edge // by rank of the other end, sends first
 	own   task    // moves within this process
 	local cargo
+	merge *merger          // nil without merges
 	views []tensor.Strided // retained
 	draft *draft           // until all have agreed. Under Peer.mu
 
@@ -55,8 +63,9 @@ type Plan struct {
 
 // Plan agrees on a plan with all peers that the moves name. Each of them calls it with the same name. A send and
 // the receive of the other peer that names this one and has the same ID are one move. Both need the same type and
-// number of elements, and their shapes a common division. If something does not fit, the error is a [*MismatchError]
-// at all peers, and nothing is left of the plan. Plan waits until all have agreed, one of them dies, or ctx ends.
+// number of elements, and their shapes a common division. With [Move.Wire], their types may differ. If something does
+// not fit, the error is a [*MismatchError] at both ends, and nothing is left of the plan at any peer. Plan waits until
+// all have agreed, one of them dies, or ctx ends.
 func (p *Peer) Plan(ctx context.Context, name string, sends, recvs []Move) (*Plan, error) {
 	d := &draft{plan: &Plan{p: p, name: name}}
 	if err := d.prepare(sends, recvs); err != nil {
@@ -98,6 +107,10 @@ func (pl *Plan) Begin(version uint64) (Handle, error) {
 		pl.pending++
 		pl.busy = true
 		p.run(&pl.own, len(pl.local.chunks), pl.local.bytes)
+	}
+	if pl.merge != nil {
+		pl.pending++
+		pl.merge.begin()
 	}
 	for _, e := range pl.edges {
 		switch {
@@ -163,6 +176,9 @@ func (pl *Plan) take(e *edge) {
 		e.tell(opReady, version)
 	}
 	e.begin()
+	if e.merges != nil {
+		pl.merge.offered()
+	}
 }
 
 // ran handles what the other end of an edge says of a run.
@@ -250,6 +266,9 @@ func (pl *Plan) fail(err error) {
 	if pl.record != nil {
 		pl.version = 0
 		pl.own.stop.Store(true)
+		if pl.merge != nil {
+			pl.merge.task.stop.Store(true)
+		}
 		pl.p.results.Finish(pl.record, errs.Ended("plan "+pl.name, pl.broken))
 		pl.record = nil
 	}
@@ -266,10 +285,13 @@ func (pl *Plan) quiet(*edge) {
 
 // checkQuiet wakes Close when nobody uses the memory of the plan any more.
 func (pl *Plan) checkQuiet() {
-	if pl.loud == 0 && !pl.busy {
+	if pl.loud == 0 && !pl.copies() {
 		pl.p.link.Engine().Set(&pl.changed)
 	}
 }
+
+// copies reports whether the copies within this process are being made, or a merge.
+func (pl *Plan) copies() bool { return pl.busy || pl.merge != nil && pl.merge.active }
 
 // Offered reports whether all peers that this one receives from have begun a run, and its version. A peer that only
 // receives polls it to begin then.
@@ -298,10 +320,11 @@ func (pl *Plan) Version() uint64 {
 // Name is the name of the plan.
 func (pl *Plan) Name() string { return pl.name }
 
-// PlanStats say what a run of a plan moves, and how.
+// PlanStats say what a run of a plan moves, and how. Elements count with the type that they have on their way.
 type PlanStats struct {
 	Moves    int
 	Pairs    int   // of this peer and another, in one direction
+	Merged   int   // receives whose elements are merged
 	Viewed   int64 // bytes that the receiver copies out of the sender's memory
 	Written  int64 // bytes that the sender copies to the receiver's memory
 	Streamed int64 // bytes that travel in messages
@@ -313,10 +336,16 @@ type PlanStats struct {
 // Stats returns what a run moves.
 func (pl *Plan) Stats() (s PlanStats) {
 	s.Moves, s.Pairs, s.Local = len(pl.views), len(pl.edges), pl.local.bytes
+	if g := pl.merge; g != nil {
+		s.Merged, s.Local = len(g.sources), s.Local+g.local
+	}
 	for _, e := range pl.edges {
-		n := e.viewed.bytes + e.written.bytes + e.streamed.bytes
-		s.Viewed, s.Written, s.Streamed = s.Viewed+e.viewed.bytes, s.Written+e.written.bytes, s.Streamed+e.streamed.bytes
-		if e.out {
+		viewed, streamed := e.viewed.bytes, e.streamed.bytes
+		if x := e.merges; x != nil {
+			viewed, streamed = viewed+x.viewed, streamed+x.pulled
+		}
+		s.Viewed, s.Written, s.Streamed = s.Viewed+viewed, s.Written+e.written.bytes, s.Streamed+streamed
+		if n := viewed + e.written.bytes + streamed; e.out {
 			s.Sent += n
 		} else {
 			s.Received += n
@@ -361,7 +390,7 @@ func (pl *Plan) abandon() {
 func (pl *Plan) tryAbandon() bool {
 	pl.p.mu.Lock()
 	defer pl.p.unlock()
-	if pl.busy || slices.ContainsFunc(pl.edges, func(e *edge) bool { return e.copying.isRunning() || e.packer }) {
+	if pl.copies() || slices.ContainsFunc(pl.edges, func(e *edge) bool { return e.copying.isRunning() || e.packer }) {
 		return false
 	}
 	pl.release()
@@ -374,6 +403,9 @@ func (pl *Plan) release() {
 		e.close()
 	}
 	pl.edges = nil
+	if pl.merge != nil {
+		pl.merge.giveBack()
+	}
 	for i := range pl.views {
 		pl.views[i].Release()
 	}

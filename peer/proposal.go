@@ -75,7 +75,9 @@ func (r *remote) describe(x *pair) {
 		x.forms[i] = make([]form, len(moves))
 		for k := range moves {
 			x.forms[i][k] = formOf(&moves[k].View)
-			x.forms[i][k].place = r.reach(&moves[k].View, rights)
+			if moves[k].Merge == Overwrite { // else this end merges
+				x.forms[i][k].place = r.reach(&moves[k].View, rights)
+			}
 		}
 	}
 }
@@ -86,6 +88,7 @@ func (x *pair) appendProposal(b []byte) []byte {
 		b = binary.AppendUvarint(b, uint64(len(moves)))
 		for k := range moves {
 			b = binary.LittleEndian.AppendUint64(b, moves[k].ID)
+			b = append(b, byte(moves[k].Wire), byte(moves[k].Merge))
 			b = x.forms[i][k].append(b)
 		}
 	}
@@ -143,7 +146,7 @@ func (d *draft) explain(err error) error {
 		if x.attempt == 0 {
 			continue
 		}
-		if why := cmp.Or(x.compare(x.sends, x.theirs[1], "receives"), x.compare(x.recvs, x.theirs[0], "sends")); why != nil {
+		if why := cmp.Or(x.compare(x.sends, x.theirs[1], true), x.compare(x.recvs, x.theirs[0], false)); why != nil {
 			return why
 		}
 	}

@@ -181,7 +181,8 @@ func (r *remote) endDial() bool {
 func (r *remote) dialed(err error) {
 	r.dialing = false
 	if err != nil && r.session == nil {
-		r.fail(fmt.Errorf("%w: there is no connection: %s", stepvan.ErrPeerLost, err.Error())) // the error of the dial names an address
+		// The text of err tells why. The error itself names an address, and has a deadline that is not the caller's.
+		r.fail(fmt.Errorf("%w: there is no connection: %s", stepvan.ErrPeerLost, err.Error()))
 	}
 	r.notify()
 }

@@ -117,6 +117,8 @@ func (h sessionHandler) receiveNote(r *remote, m *link.Inbound) error {
 		return h.p.edges.noted(r, m)
 	case opOpen, opReady:
 		return h.p.edges.ran(r, m)
+	case opPull:
+		return h.p.edges.pulled(r, m)
 	}
 	return h.receiveOfWindow(r, m)
 }
@@ -152,21 +154,32 @@ func (bulkHandler) Lost(*link.Session, error) {}
 
 // Place implements link.Handler: a chunk goes straight to where it belongs, if that takes few pieces of memory.
 func (h bulkHandler) Place(m *link.Inbound, dst [][]byte) ([][]byte, error) {
-	if op(m.Header.Op) != opChunk {
-		return dst, nil
-	}
 	p := h.p
-	p.mu.Lock()
-	defer p.unlock()
-	return p.edges.placeChunk(p, m, dst)
+	switch op(m.Header.Op) {
+	case opChunk:
+		p.mu.Lock()
+		defer p.unlock()
+		return p.edges.placeChunk(p, m, dst)
+	case opPiece:
+		p.mu.Lock()
+		defer p.unlock()
+		return p.edges.placePiece(p, m, dst)
+	}
+	return dst, nil
 }
 
 // Receive implements link.Handler.
 func (h bulkHandler) Receive(m *link.Inbound) (kept bool) {
-	if op(m.Header.Op) != opChunk {
+	var err error
+	switch op(m.Header.Op) {
+	case opChunk:
+		err = h.receiveChunk(m)
+	case opPiece:
+		err = h.receivePiece(m)
+	default:
 		return sessionHandler{p: h.p}.Receive(m)
 	}
-	if err := h.receiveChunk(m); err != nil {
+	if err != nil {
 		sessionHandler{p: h.p}.breakOff(m.Session, err)
 	}
 	return false
@@ -174,11 +187,18 @@ func (h bulkHandler) Receive(m *link.Inbound) (kept bool) {
 
 // Abort implements link.Handler.
 func (h bulkHandler) Abort(m *link.Inbound, _ error) {
-	if e, ok := m.User.(*edge); ok {
-		h.p.mu.Lock()
-		defer h.p.unlock()
-		e.unplaced()
+	var e *edge
+	switch x := m.User.(type) {
+	case *edge:
+		e = x
+	case *pull:
+		e = x.edge
+	default:
+		return
 	}
+	h.p.mu.Lock()
+	defer h.p.unlock()
+	e.unplaced()
 }
 
 // fileDropped ends the grants of a memory file that goes back to the system. Under mu.

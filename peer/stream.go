@@ -7,42 +7,60 @@ import (
 
 // pack has chunks sent, unless a goroutine does so, or too many are on their way. Under Peer.mu.
 func (e *edge) pack() {
-	left := len(e.streamed.chunks) - e.next
-	if e.packer || left == 0 || e.inflight == chunksInFlight || e.state != edgeRunning {
+	if e.packer || !e.hasChunk() {
 		return
 	}
 	e.packer = true
 	e.busy++
-	e.remote.peer.run(&e.packing, 1, e.streamed.bytes)
+	bytes := e.streamed.bytes
+	if e.merges != nil {
+		bytes += e.merges.pulled
+	}
+	e.remote.peer.run(&e.packing, 1, bytes)
+}
+
+// hasChunk reports whether a chunk or a piece can be sent.
+func (e *edge) hasChunk() bool {
+	return e.state == edgeRunning && e.inflight < chunksInFlight &&
+		(e.next < len(e.streamed.chunks) || e.merges != nil && e.merges.queue.count > 0)
 }
 
 // sendChunks sends chunks while there is room for them. A mover calls it.
 func (e *edge) sendChunks(int) {
 	for {
-		m, i := e.takeChunk()
-		if m == nil {
+		m, i, piece := e.takeChunk()
+		switch {
+		case m == nil:
 			return
+		case i < 0:
+			e.merges.fill(m, &piece)
+		default:
+			e.fillChunk(m, i)
 		}
-		e.fillChunk(m, i)
 		e.sendChunk(m)
 	}
 }
 
-// takeChunk makes a message for the next chunk. It returns nil when nothing can be sent.
-func (e *edge) takeChunk() (*message, int) {
+// takeChunk makes a message for the next chunk, or for a piece, which has the number -1. It returns nil when nothing
+// can be sent.
+func (e *edge) takeChunk() (m *message, chunk int, piece pull) {
 	p := e.remote.peer
 	p.mu.Lock()
 	defer p.unlock()
-	if e.state != edgeRunning || e.next == len(e.streamed.chunks) || e.inflight == chunksInFlight {
-		return nil, 0
+	if !e.hasChunk() {
+		return nil, 0, piece
 	}
-	i := e.next
-	e.next++
 	e.inflight++
 	e.busy++
-	m := e.remote.message(opChunk, e.theirs)
-	m.out.Channel, m.out.Generation, m.owner = link.ChannelPeerBulk, uint32(i), (*chunkSender)(e)
-	return m, i
+	if chunk = e.next; chunk < len(e.streamed.chunks) {
+		e.next++
+		m = e.remote.message(opChunk, e.theirs)
+		m.out.Generation = uint32(chunk)
+	} else {
+		m, chunk, piece = e.remote.message(opPiece, e.theirs), -1, e.merges.queue.pop()
+	}
+	m.out.Channel, m.owner = link.ChannelPeerBulk, (*chunkSender)(e)
+	return m, chunk, piece
 }
 
 // fillChunk gives m the bytes of chunk i. A socket takes long runs from where they lie. All else is packed, and a van
@@ -105,11 +123,22 @@ func (o *chunkSender) sent(_ *message, err error) {
 		e.checkQuiet()
 	case err != nil:
 		e.fail(e.remote.failure("transfer", err))
-	case e.next == len(e.streamed.chunks) && e.inflight == 0:
-		e.step(stepStream)
 	default:
 		e.pack()
+		e.checkStreamed()
 	}
+}
+
+// checkStreamed notes that all chunks have gone and are acknowledged. Pieces may be asked for until the receiver says
+// that it has merged them.
+func (e *edge) checkStreamed() {
+	if !e.out || e.state != edgeRunning || e.next < len(e.streamed.chunks) || e.inflight > 0 {
+		return
+	}
+	if e.merges != nil && e.merges.pulled > 0 && e.missing&stepNote != 0 {
+		return
+	}
+	e.step(stepStream)
 }
 
 // expect checks that m is the chunk that comes next, and counts it. It returns nil for a chunk of an edge that has
