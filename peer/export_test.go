@@ -1,6 +1,9 @@
 package peer
 
 import (
+	"encoding/binary"
+
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/tensor"
 )
@@ -46,4 +49,107 @@ func AppendForm(b []byte, v *tensor.Strided, grant uint64, generation uint32, of
 	f := formOf(v)
 	f.place.Grant, f.place.Generation, f.place.Offset = link.GrantID(grant), generation, offset
 	return f.append(b)
+}
+
+// What tests of hostile peers and of deaths use.
+
+// HoldMovers has the movers of p begin nothing until release is called.
+func HoldMovers(p *Peer) (release func()) {
+	held := make(chan struct{})
+	t := &task{copy: func(int) { <-held }, done: func() {}}
+	t.reset(p.movers.most)
+	p.movers.start(t)
+	return func() { close(held) }
+}
+
+// EdgesOf lists the numbers of the edges of a plan, sends first.
+func EdgesOf(pl *Plan) (list []uint64) {
+	for _, e := range pl.edges {
+		list = append(list, uint64(e.id))
+	}
+	return list
+}
+
+// PiecesOf is how many pieces of a plan have been asked for and not come.
+func PiecesOf(pl *Plan) (n int) {
+	pl.p.mu.Lock()
+	defer pl.p.mu.Unlock()
+	for _, e := range pl.edges {
+		if e.merges != nil && !e.out {
+			n += e.merges.queue.count
+		}
+	}
+	return n
+}
+
+// Messages between peers that no program can send.
+var (
+	OpPull  = uint8(opPull)
+	OpPiece = uint8(opPiece)
+)
+
+// SendRaw sends any message to a peer.
+func SendRaw(p *Peer, to stepvan.Rank, o uint8, request uint64, meta, payload []byte) {
+	p.mu.Lock()
+	defer p.unlock()
+	m := p.remotes[to].message(op(o), request)
+	if op(o) == opPiece {
+		m.out.Channel = link.ChannelPeerBulk
+	}
+	m.meta = append(m.meta, meta...)
+	if len(payload) > 0 {
+		m.list = append(m.list, payload)
+	}
+	p.remotes[to].send(m)
+}
+
+// Pull is the meta of OpPull.
+func Pull(move uint32, lo, hi int64) []byte {
+	b := binary.LittleEndian.AppendUint32(nil, move)
+	b = binary.LittleEndian.AppendUint64(b, uint64(lo))
+	return binary.LittleEndian.AppendUint64(b, uint64(hi))
+}
+
+// RawMove is a move as a hostile peer tells of it.
+type RawMove struct {
+	ID          uint64
+	Wire, Merge byte
+	DType       tensor.DType
+	Shape       tensor.Shape
+}
+
+func (m *RawMove) append(b []byte) []byte {
+	f := form{dtype: m.DType}
+	f.rank = uint8(copy(f.dims[:], m.Shape.Dims()))
+	f = f.contiguous()
+	b = binary.LittleEndian.AppendUint64(b, m.ID)
+	return f.append(append(b, m.Wire, m.Merge))
+}
+
+// ProposalOf encodes a proposal.
+func ProposalOf(sends, recvs []RawMove) []byte {
+	b := []byte{letterProposal}
+	b = binary.LittleEndian.AppendUint64(b, 1)
+	b = binary.LittleEndian.AppendUint64(b, 0)
+	for _, list := range [][]RawMove{sends, recvs} {
+		b = binary.AppendUvarint(b, uint64(len(list)))
+		for i := range list {
+			b = list[i].append(b)
+		}
+	}
+	return b
+}
+
+// Propose sends a proposal of a plan to a peer.
+func Propose(p *Peer, to stepvan.Rank, name string, body []byte) {
+	p.mu.Lock()
+	defer p.unlock()
+	p.remotes[to].letters.post(planKey+name, body)
+}
+
+// ReadProposal reads a proposal as Plan does. It returns how many moves there are.
+func ReadProposal(body []byte) (n int, err error) {
+	l := readLetter(body)
+	n = len(l.moves()) + len(l.moves())
+	return n, l.end()
 }
