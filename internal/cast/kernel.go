@@ -108,12 +108,16 @@ func (k *Kernel) Walk(dims ...strided.Dim) strided.Walk {
 
 // Apply works on all elements of a walk that Walk has made. The rules of [strided.Walk.Copy] hold.
 // Budget: 0 allocations.
-func (k *Kernel) Apply(w *strided.Walk, to, from unsafe.Pointer) {
+func (k *Kernel) Apply(w *strided.Walk, to, from unsafe.Pointer) { k.ApplyPart(w, to, from, w.Bytes()) }
+
+// ApplyPart is Apply for a part of whole bytes of the destination, as [strided.Walk.CopyPart] has it.
+// Budget: 0 allocations.
+func (k *Kernel) ApplyPart(w *strided.Walk, to, from unsafe.Pointer, whole int64) {
 	switch {
 	case k.size[0] == 0:
 	case k.to == k.from && !k.reads && k.middle == 0:
-		w.Copy(to, from)
-	case k.past != nil && w.Run() >= leastPast && bulk.PassesCaches(w.Bytes()):
+		w.CopyPart(to, from, whole)
+	case k.past != nil && w.Run() >= leastPast && bulk.PassesCaches(whole):
 		w.Apply(to, from, false, k.runPast)
 	case k.direct != nil:
 		w.Apply(to, from, k.reads, func(to, from unsafe.Pointer, n int) { k.run(nil, to, from, n) })

@@ -107,8 +107,12 @@ func (w *Walk) Runs() int64 {
 
 // Copy copies all elements, which have one size. to and from are the first elements of the views, which share no
 // element. Each view must reach as far as the loops go. Budget: 0 allocations.
-func (w *Walk) Copy(to, from unsafe.Pointer) {
-	run, whole := w.Run(), w.Bytes()
+func (w *Walk) Copy(to, from unsafe.Pointer) { w.CopyPart(to, from, w.Bytes()) }
+
+// CopyPart is Copy for a part of whole bytes, which are copied one part after the other. If the caches cannot hold all
+// of them, none of them need be there. Budget: 0 allocations.
+func (w *Walk) CopyPart(to, from unsafe.Pointer, whole int64) {
+	run := w.Run()
 	w.each(to, from, func(to, from unsafe.Pointer, rows, elements Dim) {
 		copyRows(to, from, &rows, &elements, run, whole)
 	})
