@@ -159,13 +159,13 @@ func (c *cargo) copyIn(i int) {
 	}
 }
 
-// copy copies a part of a box from one end to the other.
+// copy copies a part of a box from one end to the other. A large cargo passes the caches, although no chunk would.
 func (c *cargo) copy(b *box, p *strided.Part, to, from unsafe.Pointer) {
 	if k := c.conversion(b); k != nil {
-		k.all.Apply(&p.Walk, to, from)
+		k.all.ApplyPart(&p.Walk, to, from, c.bytes)
 		return
 	}
-	p.Copy(to, from)
+	p.CopyPart(to, from, c.bytes)
 }
 
 // size is how many bytes a chunk has on its way.
