@@ -34,17 +34,23 @@ type edge struct {
 	copying                   task        // this end's share of viewed or written
 	packing                   task        // sends chunks
 
-	state    edgeState
-	missing  edgeStep // what the run still waits for
-	next     int      // the chunk that is sent or received next
-	inflight int      // chunks that the other end has not acknowledged
-	landed   int      // chunks that have come
-	busy     int      // tasks and chunks that touch memory of this end
-	exposed  bool     // the other end may touch memory of this end, although the edge has failed
-	packer   bool     // packing runs
-	owes     bool     // the other end waits for opQuiet
-	pending  bool     // of a plan: the run waits for it
-	offered  uint64   // of a plan: the version that the other end offers; 0 for none
+	state   edgeState
+	missing edgeStep // what the run still waits for
+	flow
+	busy    int    // tasks and chunks that touch memory of this end
+	exposed bool   // the other end may touch memory of this end, although the edge has failed
+	owes    bool   // the other end waits for opQuiet
+	ending  error  // why e fails after the run: the other end has had all of it, and ends e
+	pending bool   // of a plan: the run waits for it
+	offered uint64 // of a plan: the version that the other end offers; 0 for none
+}
+
+// flow is how far the chunks of an edge are.
+type flow struct {
+	next     int  // the chunk that is sent or received next
+	inflight int  // chunks that the other end has not acknowledged, and pieces
+	landed   int  // chunks that have come
+	packer   bool // packing runs
 }
 
 // edgeOwner is a transfer or a plan. The calls come under Peer.mu.
@@ -106,7 +112,7 @@ func (e *edge) open() {
 	e.id, slot = p.edges.ends.Take()
 	slot.edge = e
 	e.link = e.remote.session // nil for a transfer of this process to itself
-	e.state, e.theirs, e.lost, e.exposed, e.owes = edgeIdle, 0, false, false, false
+	e.state, e.theirs, e.lost, e.exposed, e.owes, e.ending = edgeIdle, 0, false, false, false, nil
 	if e.copying.copy == nil {
 		e.copying.copy, e.copying.done = e.copyChunk, e.copied
 		e.packing.copy, e.packing.done = e.sendChunks, e.packed
@@ -233,7 +239,11 @@ func (e *edge) fail(err error) {
 	if e.state >= edgeFailed {
 		return
 	}
-	e.state = edgeFailed
+	whole := byte(0)
+	if !e.out && e.state == edgeIdle {
+		whole = 1
+	}
+	e.state, e.ending = edgeFailed, nil
 	e.copying.stop.Store(true)
 	e.packing.stop.Store(true)
 	if e.theirs != 0 {
@@ -241,7 +251,7 @@ func (e *edge) fail(err error) {
 		if !e.lost {
 			m := e.remote.message(opFail, e.theirs)
 			m.meta = binary.LittleEndian.AppendUint64(m.meta, uint64(e.id))
-			m.meta = appendReason(m.meta, err)
+			m.meta = appendReason(append(m.meta, whole), err)
 			e.remote.send(m)
 		}
 	}
@@ -265,8 +275,8 @@ func (e *edge) checkQuiet() {
 	}
 }
 
-// peerFailed ends e because the other end has given up.
-func (e *edge) peerFailed(id uint64, why error) {
+// peerFailed ends e because the other end has given up. whole says that it had all that it receives.
+func (e *edge) peerFailed(id uint64, whole bool, why error) {
 	if id == 0 { // the other end has nothing of this plan any more
 		e.lost = true
 		e.fail(e.remote.failure("transfer", why))
@@ -283,7 +293,12 @@ func (e *edge) peerFailed(id uint64, why error) {
 		e.checkQuiet()
 		return
 	}
-	e.fail(e.remote.failure("transfer", why))
+	err := e.remote.failure("transfer", why)
+	if whole && e.out && e.state == edgeRunning && e.missing == stepStream {
+		e.ending = err // the van has not said yet that the last chunks are there
+		return
+	}
+	e.fail(err)
 }
 
 // detached says that the peer of s reaches nothing any more.
@@ -336,7 +351,7 @@ func (t *edgeTable) noted(r *remote, m *link.Inbound) error {
 // peerFailed handles opFail for e, which is nil when it has ended here.
 func (t *edgeTable) peerFailed(r *remote, e *edge, meta []byte) error {
 	d := decode(meta)
-	id, why := d.u64(), d.reason()
+	id, whole, why := d.u64(), d.u8() == 1, d.reason()
 	if err := d.end(); err != nil {
 		return err
 	}
@@ -346,6 +361,6 @@ func (t *edgeTable) peerFailed(r *remote, e *edge, meta []byte) error {
 		}
 		return nil
 	}
-	e.peerFailed(id, why)
+	e.peerFailed(id, whole, why)
 	return nil
 }

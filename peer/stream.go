@@ -139,6 +139,9 @@ func (e *edge) checkStreamed() {
 		return
 	}
 	e.step(stepStream)
+	if e.ending != nil {
+		e.fail(e.ending)
+	}
 }
 
 // expect checks that m is the chunk that comes next, and counts it. It returns nil for a chunk of an edge that has

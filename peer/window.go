@@ -309,7 +309,7 @@ func (t *windowTable) serve(r *remote, m *link.Inbound, put bool) error {
 func (r *remote) refuse(theirs uint64, why error) {
 	m := r.message(opFail, theirs)
 	m.meta = binary.LittleEndian.AppendUint64(m.meta, 0)
-	m.meta = appendReason(m.meta, why)
+	m.meta = appendReason(append(m.meta, 0), why)
 	r.send(m)
 }
 
