@@ -37,10 +37,6 @@ const (
 // prepare checks the moves and sorts them by peer.
 func (d *draft) prepare(sends, recvs []Move) error {
 	pl := d.plan
-	name := pl.name
-	if name == "" || len(name) > maxName {
-		return errs.Invalid("plan: name: wrong length (got %d, want 1 to %d bytes): give another", len(name), maxName)
-	}
 	pl.own.copy, pl.own.done = pl.local.copyIn, pl.copied
 	pairs := map[stepvan.Rank]*pair{}
 	for _, list := range []struct {

@@ -116,6 +116,9 @@ func (x *letters) wakeAll(c agreement, err error) {
 	}
 }
 
+// groupKey is the beginning of the keys of letters about operations of groups, and of the names of their plans.
+const groupKey = "g:"
+
 // maxName bounds the names of groups and plans.
 const maxName = 256
 
@@ -133,7 +136,7 @@ func (g *Group) begin(op string) (key string, err error) {
 		return "", fmt.Errorf("group %s: %s: an operation has failed before: %w", g.name, op, g.failed)
 	}
 	g.calls++
-	return "g:" + g.name + ":" + op + ":" + strconv.FormatUint(g.calls, 10), nil
+	return groupKey + g.name + ":" + op + ":" + strconv.FormatUint(g.calls, 10), nil
 }
 
 // end notes the outcome of an operation.
@@ -194,6 +197,12 @@ func (g *Group) AllGather(ctx context.Context, mine []byte) ([][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	have, err := g.gather(ctx, "all_gather", key, mine)
+	return have, g.end(err)
+}
+
+// gather gives each member the bytes of all, for the operation with a key.
+func (g *Group) gather(ctx context.Context, op, key string, mine []byte) ([][]byte, error) {
 	// After a round a member has those of twice as many members, from its own on.
 	n := len(g.ranks)
 	have := make([][]byte, n)
@@ -201,15 +210,15 @@ func (g *Group) AllGather(ctx context.Context, mine []byte) ([][]byte, error) {
 	for step := 1; step < n; step *= 2 {
 		round := key + "." + strconv.Itoa(step)
 		count := min(step, n-step)
-		if err := g.p.letters.post(g.op("all_gather"), round, g.bundle(have, count), g.ranks[(g.index-step+n)%n]); err != nil {
-			return nil, g.end(err)
+		if err := g.p.letters.post(g.op(op), round, g.bundle(have, count), g.ranks[(g.index-step+n)%n]); err != nil {
+			return nil, err
 		}
-		body, err := g.p.letters.read(ctx, g, g.op("all_gather"), g.ranks[(g.index+step)%n], round)
+		body, err := g.p.letters.read(ctx, g, g.op(op), g.ranks[(g.index+step)%n], round)
 		if err == nil {
 			err = g.unbundle(have, (g.index+step)%n, count, body)
 		}
 		if err != nil {
-			return nil, g.end(err)
+			return nil, err
 		}
 	}
 	return have, nil

@@ -120,7 +120,7 @@ func (x *pair) compareMove(m *Move, t *proposed, sends bool) error {
 	e := &MismatchError{Op: x.draft.op(), Peer: x.name, What: m.name(), Mine: mine.String(), Theirs: t.form.String()}
 	switch {
 	case m.Wire != t.wire:
-		e.wire, e.Mine, e.Theirs = true, e.Mine+wireText(m.Wire), e.Theirs+wireText(t.wire)
+		e.same, e.Mine, e.Theirs = "Wire", e.Mine+wireText(m.Wire), e.Theirs+wireText(t.wire)
 		return e
 	case m.Wire == 0 && mine.dtype != t.form.dtype || mine.elements() != t.form.elements():
 		return e

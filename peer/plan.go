@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/link/handles"
 	"github.com/stepvan/stepvan/internal/link/progress"
+	"github.com/stepvan/stepvan/internal/text"
 	"github.com/stepvan/stepvan/tensor"
 )
 
@@ -67,6 +69,15 @@ type Plan struct {
 // not fit, the error is a [*MismatchError] at both ends, and nothing is left of the plan at any peer. Plan waits until
 // all have agreed, one of them dies, or ctx ends.
 func (p *Peer) Plan(ctx context.Context, name string, sends, recvs []Move) (*Plan, error) {
+	if name == "" || len(name) > maxName || strings.HasPrefix(name, groupKey) {
+		return nil, errs.Invalid("plan: name %s: got %d bytes, want 1 to %d, and another beginning than %s: give another",
+			text.Line(name, 32), len(name), maxName, groupKey)
+	}
+	return p.plan(ctx, name, sends, recvs)
+}
+
+// plan is Plan with any name.
+func (p *Peer) plan(ctx context.Context, name string, sends, recvs []Move) (*Plan, error) {
 	d := &draft{plan: &Plan{p: p, name: name}}
 	if err := d.prepare(sends, recvs); err != nil {
 		return nil, err
