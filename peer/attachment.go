@@ -392,24 +392,28 @@ func (t *windowTable) accessOwn(x *access, token *Token) {
 
 // arrived implements edgeOwner.
 func (x *access) arrived(e *edge) {
-	if x.hasNote {
+	r, w := e.remote, x.own
+	var note []byte
+	switch {
+	case !x.hasNote:
+	case w == nil:
 		x.sendNote()
+	default:
+		note, x.note = x.note, nil
 	}
+	hear := w != nil && x.hasNote && w.note != nil
 	x.finish(nil)
 	x.quiet(e)
+	if hear { // last: without the lock anything may happen to what was used here
+		r.peer.mu.Unlock()
+		w.note(r.Rank, note)
+		r.peer.mu.Lock()
+	}
 }
 
-// sendNote sends the note behind the elements.
+// sendNote sends the note behind the elements, to another peer.
 func (x *access) sendNote() {
 	r := x.edge.remote
-	if r.self() {
-		if f := x.own.note; f != nil {
-			r.peer.mu.Unlock()
-			f(r.Rank, x.note)
-			r.peer.mu.Lock()
-		}
-		return
-	}
 	m := r.message(opNote, uint64(x.to.token.window()))
 	if !x.edge.streamed.empty() {
 		m.out.Channel = link.ChannelPeerBulk // behind the elements

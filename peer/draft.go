@@ -191,7 +191,18 @@ func (d *draft) check() error {
 	if err := d.plan.broken; err != nil {
 		return errs.Ended(d.op(), err)
 	}
-	return d.plan.p.letters.checkLiving(d.op(), d.ranks())
+	return cmp.Or(d.plan.p.letters.checkLiving(d.op(), d.ranks()), d.checkSessions())
+}
+
+// checkSessions returns an error when the connection with a peer was lost after the proposal to it. What the two have
+// told each other of their memory holds for that connection alone.
+func (d *draft) checkSessions() error {
+	for _, x := range d.pairs {
+		if r := d.plan.p.remotes[x.rank]; x.session != nil && x.session != r.session {
+			return r.failure(d.op(), fmt.Errorf("%w: the connection was lost while the plan was made", stepvan.ErrPeerLost))
+		}
+	}
+	return nil
 }
 
 // has implements agreement.
@@ -243,7 +254,7 @@ func (d *draft) end() {
 	p := d.plan.p
 	p.mu.Lock()
 	defer p.unlock()
-	d.plan.draft = nil
+	d.plan.draft, d.plan.attempt = nil, d.attempt
 }
 
 // ranks lists the other peers.

@@ -219,7 +219,7 @@ func (e *edge) made(own edgeStep) {
 		if e.theirs != 0 {
 			e.remote.note(note, e.theirs)
 		} else if t, ok := e.owner.(*transfer); ok {
-			t.partner.edge.step(stepNote) // within this process
+			t.leavePartner(stepNote) // within this process
 		}
 	}
 	e.step(own)

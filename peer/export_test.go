@@ -82,6 +82,18 @@ func PiecesOf(pl *Plan) (n int) {
 	return n
 }
 
+// EdgesLeft is how many edges the run still waits for.
+func (pl *Plan) EdgesLeft() (n int) {
+	pl.p.mu.Lock()
+	defer pl.p.mu.Unlock()
+	for _, e := range pl.edges {
+		if e.pending {
+			n++
+		}
+	}
+	return n
+}
+
 // Messages between peers that no program can send.
 var (
 	OpPull  = uint8(opPull)

@@ -23,6 +23,7 @@ type liar struct {
 	all     []*pairtest.PeerOfCluster
 	raw     *pairtest.Peer
 	session *link.Session
+	edge    uint64 // of peer 0, in a plan
 }
 
 func newLiar(t testing.TB, v pairtest.Van) *liar {
@@ -457,7 +458,8 @@ func (l *liar) agreed(sends bool, n int64) (*lyingPlan, uint64) {
 	x.letter(body)
 	require.NoError(l.t, <-x.plan)
 	l.t.Cleanup(func() { _ = x.made.Close(pairtest.Context(l.t)) })
-	return x, max(out, in)
+	l.edge = max(out, in)
+	return x, l.edge
 }
 
 // A peer that breaks the rules of a run loses its session, and the plan ends with its name. No version is served.

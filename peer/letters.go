@@ -83,7 +83,7 @@ func (b *letterbox) letter(m *link.Inbound) error {
 		return nil
 	}
 	if name, ok := strings.CutPrefix(string(m.Meta), planKey); ok {
-		if pl := b.remote.peer.plans[name]; pl != nil && pl.draft != nil && pl.draft.noteRejection(b.remote, m.Payload) {
+		if pl := b.remote.peer.plans[name]; pl != nil && pl.noteRejection(b.remote, m.Payload) {
 			return nil
 		}
 	}

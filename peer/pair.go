@@ -18,6 +18,7 @@ type pair struct {
 	sends, recvs []Move        // by ID
 	forms        [2][]form     // of sends and of recvs, as the other peer is told
 	proposed     bool          // the other peer has been told
+	session      *link.Session // over which
 	attempt      uint64        // of the other peer; 0 before its proposal
 	theirs       [2][]proposed // its sends and receives
 	out, in      *edge         // nil without moves
@@ -80,7 +81,9 @@ func (x *pair) match() (err error) {
 	if err := x.compare(x.recvs, sends, false); err != nil {
 		return err
 	}
-	x.openEdges()
+	if err := x.openEdges(); err != nil {
+		return err
+	}
 	if x.out != nil {
 		err = x.fill(x.out, x.sends, x.forms[0], recvs)
 	}
@@ -149,11 +152,14 @@ func (m *Move) conversion(t *proposed, sends bool) (conversion, error) {
 }
 
 // openEdges gives the edges of a pair their numbers.
-func (x *pair) openEdges() {
+func (x *pair) openEdges() error {
 	pl := x.draft.plan
 	p := pl.p
 	p.mu.Lock()
 	defer p.unlock()
+	if err := x.draft.check(); err != nil {
+		return err
+	}
 	add := func(out bool) *edge {
 		e := &edge{remote: p.remotes[x.rank], out: out, owner: pl}
 		e.open()
@@ -168,6 +174,7 @@ func (x *pair) openEdges() {
 	if len(x.recvs) > 0 {
 		x.in = add(false)
 	}
+	return nil
 }
 
 // fill gives an edge its boxes, and what it brings to merges. Where this process sees the memory of the other end, it

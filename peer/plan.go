@@ -1,6 +1,7 @@
 package peer
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -50,6 +51,7 @@ type Plan struct {
 	draft *draft           // until all have agreed. Under Peer.mu
 
 	// Under Peer.mu.
+	attempt uint64                  // in which it was agreed on; 0 before
 	record  *handles.Record[result] // of the run; nil between two runs
 	run     uint64                  // its version; 0 while it takes what is offered
 	last    uint64                  // the highest version that was begun
@@ -158,9 +160,17 @@ func (pl *Plan) check(version uint64) error {
 // offer tells the receiver of e that the elements of a version hold still.
 func (e *edge) offer(version uint64) {
 	e.tell(opOpen, version)
-	if e.written.empty() && e.streamed.empty() {
+	switch {
+	case e.empty(): // the receiver still says that it has taken the run: the next one may not overtake it
+		e.state, e.missing = edgeRunning, stepNote
+	case e.written.empty() && e.streamed.empty():
 		e.begin() // the receiver does all
 	}
+}
+
+// empty reports whether the edge of a plan has nothing to move.
+func (e *edge) empty() bool {
+	return e.viewed.empty() && e.written.empty() && e.streamed.empty() && e.merges == nil
 }
 
 // tell tells the other end of a run.
@@ -185,6 +195,9 @@ func (pl *Plan) take(e *edge) {
 	e.offered = 0
 	if !e.written.empty() || !e.streamed.empty() {
 		e.tell(opReady, version)
+	}
+	if e.empty() {
+		e.remote.note(opDone, e.theirs)
 	}
 	e.begin()
 	if e.merges != nil {
@@ -255,6 +268,9 @@ func (pl *Plan) finished() {
 	pl.version = max(pl.run, pl.last)
 	pl.p.results.Finish(pl.record, nil)
 	pl.record = nil
+	if pl.broken != nil { // a peer was lost that had done its part: the others learn it
+		pl.fail(pl.broken)
+	}
 }
 
 // failed implements edgeOwner. A peer that has done its part of the run does not fail it any more.
@@ -296,7 +312,7 @@ func (pl *Plan) quiet(*edge) {
 
 // checkQuiet wakes Close when nobody uses the memory of the plan any more.
 func (pl *Plan) checkQuiet() {
-	if pl.loud == 0 && !pl.copies() {
+	if pl.closed && pl.loud == 0 && !pl.copies() {
 		pl.p.link.Engine().Set(&pl.changed)
 	}
 }
@@ -326,6 +342,31 @@ func (pl *Plan) Version() uint64 {
 	pl.p.mu.Lock()
 	defer pl.p.unlock()
 	return pl.version
+}
+
+// Err says why no other run can begin: a peer was lost, or has given up the plan. It is nil while a run can begin. A
+// peer that only receives looks at it together with [Plan.Offered].
+func (pl *Plan) Err() error {
+	pl.p.mu.Lock()
+	defer pl.p.unlock()
+	if cause := cmp.Or(pl.broken, pl.p.over); cause != nil {
+		return errs.Ended("plan "+pl.name, cause)
+	}
+	return nil
+}
+
+// noteRejection handles the rejection of the plan by another peer, and reports whether body is one that this plan
+// waits for. A peer may have agreed, and then given up before it knew that all others agree as well.
+func (pl *Plan) noteRejection(r *remote, body []byte) bool {
+	if pl.draft != nil {
+		return pl.draft.noteRejection(r, body)
+	}
+	l := readLetter(body)
+	if l.kind != letterRejected || l.to != pl.attempt || !slices.ContainsFunc(pl.edges, func(e *edge) bool { return e.remote == r }) {
+		return false
+	}
+	pl.fail(r.failure("plan "+pl.name, fmt.Errorf("%w: %s", stepvan.ErrRemote, text.Line(l.text(maxText), maxText))))
+	return true
 }
 
 // Name is the name of the plan.

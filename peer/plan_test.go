@@ -87,16 +87,22 @@ func newExchange(t testing.TB, all []*pairtest.PeerOfCluster, rows, width int64,
 // check compares all destinations.
 func (x *exchange) check(t testing.TB) {
 	t.Helper()
-	n := int64(len(x.srcs))
-	for k, dst := range x.dsts {
-		want := make([]byte, dst.Len())
-		for i, src := range x.srcs {
-			for at := int64(0); at < int64(dst.Len()); at += n * x.width {
-				copy(want[at+int64(i)*x.width:][:x.width], src.Bytes()[at+int64(k)*x.width:])
-			}
-		}
-		require.Equal(t, want, dst.Bytes(), "at peer %d", k)
+	for k := range x.dsts {
+		x.checkOne(t, k)
 	}
+}
+
+// checkOne compares the destinations of a peer.
+func (x *exchange) checkOne(t testing.TB, k int) {
+	t.Helper()
+	n, dst := int64(len(x.srcs)), x.dsts[k]
+	want := make([]byte, dst.Len())
+	for i, src := range x.srcs {
+		for at := int64(0); at < int64(dst.Len()); at += n * x.width {
+			copy(want[at+int64(i)*x.width:][:x.width], src.Bytes()[at+int64(k)*x.width:])
+		}
+	}
+	require.Equal(t, want, dst.Bytes(), "at peer %d", k)
 }
 
 func TestPlan(t *testing.T) {

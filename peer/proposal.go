@@ -55,7 +55,7 @@ func (d *draft) propose() error {
 		} else {
 			r.describe(x)
 			r.letters.post(d.key(), x.appendProposal(d.begin(letterProposal, x)))
-			x.proposed = true
+			x.proposed, x.session = true, r.session
 		}
 		p.unlock()
 		if err != nil {

@@ -219,8 +219,9 @@ func (s *stock) match(t *transfer, a *arrival) {
 	var theirs unsafe.Pointer
 	if a.local != nil {
 		t.partner, theirs = a.local, address(&a.local.view)
+		a.local.edge.busy++
 		if a.form.bytes() == 0 {
-			a.local.edge.step(stepNote) // there is nothing to copy
+			t.leavePartner(stepNote) // there is nothing to copy
 		}
 	} else {
 		theirs = e.see(&a.form, link.RightRead)

@@ -298,8 +298,21 @@ func (t *transfer) arrived(e *edge) {
 // failed implements edgeOwner.
 func (t *transfer) failed(e *edge, err error) { t.finish(err) }
 
+// leavePartner says that this side does not read the elements of the other side any more, which is in this process.
+// made is what that means for the run of the other side.
+func (t *transfer) leavePartner(made edgeStep) {
+	x := &t.partner.edge
+	t.partner = nil
+	x.busy--
+	x.step(made)
+	x.checkQuiet()
+}
+
 // quiet implements edgeOwner.
 func (t *transfer) quiet(e *edge) {
+	if t.partner != nil {
+		t.leavePartner(0)
+	}
 	e.close()
 	t.recycle(e.remote.peer)
 }

@@ -182,6 +182,9 @@ type windowTable struct {
 
 // find returns the window that a peer may use with some rights.
 func (t *windowTable) find(r *remote, id slots.ID, key []byte, rights Rights) (*Window, error) {
+	if t.p.over != nil {
+		return nil, t.p.over
+	}
 	slot := t.own.Find(id)
 	if slot == nil || slot.window.closed {
 		return nil, errNoWindow
