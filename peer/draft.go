@@ -205,6 +205,9 @@ func (d *draft) checkSessions() error {
 	return nil
 }
 
+// spares implements agreement.
+func (d *draft) spares() bool { return false }
+
 // has implements agreement.
 func (d *draft) has(rank stepvan.Rank) bool {
 	return slices.ContainsFunc(d.pairs, func(x *pair) bool { return x.rank == rank })

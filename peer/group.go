@@ -2,15 +2,18 @@ package peer
 
 import (
 	"context"
+	"encoding/binary"
+	"errors"
 	"fmt"
+	"hash/fnv"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
-
-	"encoding/binary"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/text"
 )
 
@@ -21,8 +24,10 @@ type Group struct {
 	p      *Peer
 	name   string
 	ranks  []stepvan.Rank
-	index  int   // of this peer in ranks
-	broken error // a member has said that an operation has failed there. Under Peer.mu
+	kin    string // what its letters have in common with those of all groups of this name and these ranks
+	life   uint64 // which of these groups it is
+	index  int    // of this peer in ranks
+	broken error  // a member has said that an operation has failed there. Under Peer.mu
 
 	mu sync.Mutex
 	// +checklocks:mu
@@ -32,8 +37,8 @@ type Group struct {
 }
 
 // Group makes a group of some peers. All of them call it with the same name and the same ranks in the same order, and
-// this peer is one of them. Nothing is sent. Two groups of one name that are used at the same time have no common
-// member.
+// this peer is one of them. Nothing is sent. A group takes the place of an earlier one with the same name and ranks,
+// which all of them have given up or do not use any more.
 func (p *Peer) Group(name string, ranks []stepvan.Rank) (*Group, error) {
 	g := &Group{p: p, name: name, ranks: slices.Clone(ranks)}
 	if len(name) > maxName || name == "" {
@@ -54,23 +59,71 @@ func (p *Peer) Group(name string, ranks []stepvan.Rank) (*Group, error) {
 	if g.index = slices.Index(ranks, p.rank); g.index < 0 {
 		return nil, errs.Invalid("group %s: this peer is not a member (rank %d, members %v): call it at the members alone", name, p.rank, ranks)
 	}
-	p.letters.groups[name] = g
-	for _, rank := range ranks {
-		if why, early := p.remotes[rank].letters.failed[name]; early {
-			p.letters.groupFailed(p.remotes[rank], name, why)
-			delete(p.remotes[rank].letters.failed, name)
-		}
-	}
+	g.kin = kinOf(name, ranks)
+	p.letters.replace(g)
 	return g, nil
 }
 
-// check implements agreement.
+// kinOf names all groups of one name and the same ranks.
+func kinOf(name string, ranks []stepvan.Rank) string {
+	h := fnv.New64a()
+	for _, rank := range ranks {
+		_ = binary.Write(h, binary.LittleEndian, int64(rank))
+	}
+	return name + "#" + strconv.FormatUint(h.Sum64(), 36)
+}
+
+// id names the group to its members. Each of them has made as many groups of that kin.
+func (g *Group) id() string { return g.kin + "." + strconv.FormatUint(g.life, 10) }
+
+// replace puts g in the place of the last group of its kin, and drops the letters that were for that one. A member may
+// have made g before, and have failed.
+func (x *letters) replace(g *Group) {
+	last := x.groups[g.kin]
+	x.groups[g.kin] = g
+	g.life = 1
+	if last != nil {
+		g.life = last.life + 1
+	}
+	for _, rank := range g.ranks {
+		b := &x.p.remotes[rank].letters
+		if last != nil {
+			b.dropGroup(last)
+		}
+		if why, early := b.failed[g.id()]; early {
+			delete(b.failed, g.id())
+			x.groupFailed(b.remote, g.id(), why)
+		}
+	}
+}
+
+// dropGroup drops the letters for a group that is over.
+func (b *letterbox) dropGroup(g *Group) {
+	prefix := groupKey + g.id() + ":"
+	for key := range b.came {
+		for ok := strings.HasPrefix(key, prefix); ok; {
+			_, ok = b.take(key)
+		}
+	}
+}
+
+// check implements agreement. A member that has left has done its part of what all others have begun.
 func (g *Group) check() error {
 	if g.broken != nil {
 		return g.broken
 	}
-	return g.p.letters.checkLiving("group "+g.name, g.ranks)
+	for _, rank := range g.ranks {
+		if r := g.p.remotes[rank]; !errors.Is(r.dead, link.ErrLeft) {
+			if _, err := g.p.find("group "+g.name, rank); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
+
+// spares implements agreement.
+func (g *Group) spares() bool { return true }
 
 // has implements agreement.
 func (g *Group) has(rank stepvan.Rank) bool { return slices.Contains(g.ranks, rank) }
@@ -88,22 +141,29 @@ func (x *letters) checkLiving(op string, ranks []stepvan.Rank) error {
 // groupFailed is the beginning of the key of the letter that tells the members that an operation has failed.
 const groupFailed = "!"
 
+// groupKey is the beginning of the keys of the other letters of groups.
+const groupKey = "g:"
+
 // maxFailed bounds the groups of a peer that have failed there, and that this peer does not have yet.
 const maxFailed = 1024
 
 // groupFailed ends the waits of a group because an operation has failed at a member. Under Peer.mu.
-func (x *letters) groupFailed(r *remote, name, why string) {
-	g := x.groups[name]
-	if g == nil {
+func (x *letters) groupFailed(r *remote, id, why string) {
+	at := max(0, strings.LastIndexByte(id, '.'))
+	g, life := x.groups[id[:at]], uint64(0)
+	if at > 0 {
+		life, _ = strconv.ParseUint(id[at+1:], 10, 64)
+	}
+	if g == nil || g.life < life {
 		if len(r.letters.failed) < maxFailed {
-			r.letters.failed[name] = why // for this peer's group, which is to come
+			r.letters.failed[id] = why // for this peer's group, which is to come
 		}
 		return
 	}
-	if !slices.Contains(g.ranks, r.Rank) {
+	if g.life != life || !slices.Contains(g.ranks, r.Rank) {
 		return
 	}
-	g.broken = r.failure("group "+name, fmt.Errorf("%w: %s", stepvan.ErrRemote, why))
+	g.broken = r.failure("group "+g.name, fmt.Errorf("%w: %s", stepvan.ErrRemote, why))
 	x.wakeAll(g, g.broken)
 }
 
@@ -130,13 +190,23 @@ func (g *Group) Index() int { return g.index }
 
 // begin starts an operation. Its key is the same at all members.
 func (g *Group) begin(op string) (key string, err error) {
+	if err := g.brokenBy(); err != nil {
+		return "", g.end(err)
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.failed != nil {
 		return "", fmt.Errorf("group %s: %s: an operation has failed before: %w", g.name, op, g.failed)
 	}
 	g.calls++
-	return groupKey + g.name + ":" + op + ":" + strconv.FormatUint(g.calls, 10), nil
+	return groupKey + g.id() + ":" + op + ":" + strconv.FormatUint(g.calls, 10), nil
+}
+
+// brokenBy says which member has failed, and why.
+func (g *Group) brokenBy() error {
+	g.p.mu.Lock()
+	defer g.p.unlock()
+	return g.broken
 }
 
 // end notes the outcome of an operation.
@@ -149,7 +219,7 @@ func (g *Group) end(err error) error {
 		defer g.p.unlock()
 		for _, rank := range g.ranks {
 			if r := g.p.remotes[rank]; !r.self() && r.dead == nil {
-				r.letters.post(groupFailed+g.name, []byte(text.Line(err.Error(), maxText)))
+				r.letters.post(groupFailed+g.id(), []byte(text.Line(err.Error(), maxText)))
 			}
 		}
 	}

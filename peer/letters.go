@@ -2,6 +2,7 @@ package peer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -28,7 +29,7 @@ type letterbox struct {
 type letters struct {
 	p        *Peer
 	waits    map[*letterWait]struct{}
-	groups   map[string]*Group // the latest of each name
+	groups   map[string]*Group // the latest of each kin
 	attempts uint64            // to make a plan
 }
 
@@ -45,6 +46,8 @@ type agreement interface {
 	check() error
 	// has reports whether the agreement needs a peer.
 	has(rank stepvan.Rank) bool
+	// spares reports whether the agreement may come about although a peer that it needs has left.
+	spares() bool
 }
 
 const (
@@ -78,6 +81,9 @@ func (b *letterbox) post(key string, body []byte) {
 // letter takes a letter of the peer.
 func (b *letterbox) letter(m *link.Inbound) error {
 	n := int(m.Header.Total)
+	if len(m.Meta) == 0 || len(m.Meta) > maxKey {
+		return errs.Protocol("meta", 76, "a letter with a key of %d bytes", len(m.Meta))
+	}
 	if name, ok := strings.CutPrefix(string(m.Meta), groupFailed); ok && n <= maxText {
 		b.remote.peer.letters.groupFailed(b.remote, name, text.Line(string(m.Payload), maxText))
 		return nil
@@ -86,9 +92,6 @@ func (b *letterbox) letter(m *link.Inbound) error {
 		if pl := b.remote.peer.plans[name]; pl != nil && pl.noteRejection(b.remote, m.Payload) {
 			return nil
 		}
-	}
-	if len(m.Meta) == 0 || len(m.Meta) > maxKey {
-		return errs.Protocol("meta", 76, "a letter with a key of %d bytes", len(m.Meta))
 	}
 	if b.count == maxLetters || b.bytes > maxLetterBytes-n {
 		return errs.Protocol("total", 88, "%d letters with %d bytes wait, and %d bytes more", b.count, b.bytes, n)
@@ -130,20 +133,32 @@ func (b *letterbox) take(key string) (body []byte, ok bool) {
 	return body, true
 }
 
-// fail ends all waits: the letters may never come.
+// fail ends all waits: the letters may never come. A peer that has left has sent all its letters. So they are still
+// read, and a group goes on that waits for letters of others.
 func (b *letterbox) fail(cause error) {
-	clear(b.came)
-	clear(b.failed)
-	b.count, b.bytes = 0, 0
+	left := errors.Is(cause, link.ErrLeft)
+	if !left {
+		clear(b.came)
+		clear(b.failed)
+		b.count, b.bytes = 0, 0
+	}
 	for key, w := range b.waiting {
 		delete(b.waiting, key)
 		b.remote.peer.letters.wake(w, cause)
 	}
 	for w := range b.remote.peer.letters.waits {
-		if w.with.has(b.remote.Rank) {
+		if w.with.has(b.remote.Rank) && !(left && w.with.spares()) {
 			b.remote.peer.letters.wake(w, cause)
 		}
 	}
+}
+
+// checkSize refuses a letter that would not arrive.
+func (x *letters) checkSize(op string, n int) error {
+	if most := min(x.p.link.Limits().Message, maxLetterBytes); uint64(n) > most {
+		return errs.Invalid("%s: %d bytes for one peer: too many (want at most %d): give fewer at once", op, n, most)
+	}
+	return nil
 }
 
 // post sends a letter to each of the ranks.
@@ -153,6 +168,9 @@ func (x *letters) post(op, key string, body []byte, ranks ...stepvan.Rank) error
 	defer p.unlock()
 	for _, rank := range ranks {
 		r, err := p.find(op, rank)
+		if err == nil {
+			err = x.checkSize(op, len(body))
+		}
 		if err != nil {
 			return err
 		}
@@ -182,13 +200,13 @@ func (x *letters) tryRead(c agreement, op string, from stepvan.Rank, key string)
 	p := x.p
 	p.mu.Lock()
 	defer p.unlock()
+	b := &p.remotes[from].letters
+	if body, ok := b.take(key); ok {
+		return body, nil, nil
+	}
 	r, err := p.find(op, from)
 	if err != nil {
 		return nil, nil, err
-	}
-	b := &r.letters
-	if body, ok := b.take(key); ok {
-		return body, nil, nil
 	}
 	if b.waiting[key] != nil {
 		return nil, nil, fmt.Errorf("%s: another goroutine waits for the same of %s: %w", op, r.Name, stepvan.ErrBusy)

@@ -54,8 +54,11 @@ func (d *draft) propose() error {
 			err = r.failure(d.op(), cmp.Or(r.dead, stepvan.ErrPeerLost))
 		} else {
 			r.describe(x)
-			r.letters.post(d.key(), x.appendProposal(d.begin(letterProposal, x)))
-			x.proposed, x.session = true, r.session
+			body := x.appendProposal(d.begin(letterProposal, x))
+			if err = p.letters.checkSize(d.op(), len(body)); err == nil {
+				r.letters.post(d.key(), body)
+				x.proposed, x.session = true, r.session
+			}
 		}
 		p.unlock()
 		if err != nil {
