@@ -102,8 +102,8 @@ func (d *decoder) form() (f form) {
 	}
 	if flags != 0 {
 		f.place = link.Target{Grant: link.GrantID(d.u64()), Generation: d.u32(), Offset: int64(d.u64())}
-		if f.place.Offset < 0 || f.place.Offset > maxOffset {
-			d.fail("form", "byte %d of a grant, limit %d", f.place.Offset, int64(maxOffset))
+		if f.place.IsZero() || f.place.Offset < 0 || f.place.Offset > maxOffset {
+			d.fail("form", "byte %d of grant %d, limit %d", f.place.Offset, f.place.Grant, int64(maxOffset))
 		}
 	}
 	if d.err != nil {
