@@ -153,8 +153,8 @@ func newShm(e *Endpoint, p van.Placer, _ func()) (van.Van, error) {
 	s := e.o.Settings
 	return shmvan.New(shmvan.Options{
 		Placer: p, Limits: Limits(s), Dir: dir, Files: e.Memories(),
-		Pending: visitorLimit(s, files()), Starved: e.o.Starved, NoForeign: !s.PeerMemory, Grants: powerOfTwo(s.Grants),
-		RingBytes: ringOf(s, e.o.Role),
+		Pending: visitorLimit(s, files()), Starved: e.o.Starved, NoForeign: !s.PeerMemory,
+		Grants: grantsOf(s, e.o.Role), RingBytes: ringOf(s, e.o.Role),
 	})
 }
 
@@ -167,9 +167,21 @@ func ringOf(s *config.Settings, role stepvan.Role) int {
 	return powerOfTwo(int(s.PeerRing))
 }
 
+// grantsOf is how many grants the other side of a connection may have. A peer has many connections, and grants whole
+// memory files. So it has few grants for each.
+func grantsOf(s *config.Settings, role stepvan.Role) int {
+	if role != stepvan.RolePeer {
+		return powerOfTwo(s.Grants)
+	}
+	return max(powerOfTwo(s.Grants)/8, leastGrants)
+}
+
+// leastGrants is the least that STEPVAN_GRANTS may be.
+const leastGrants = 64
+
 // SideBytes is the memory that a connection over shared memory takes at an instance with settings s.
 func SideBytes(s *config.Settings) config.Bytes {
-	return config.Bytes(shmvan.SideBytes(ringOf(s, s.Role), s.Grants))
+	return config.Bytes(shmvan.SideBytes(ringOf(s, s.Role), grantsOf(s, s.Role)))
 }
 
 // powerOfTwo is the least one that is not below n, which is above 0.
