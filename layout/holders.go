@@ -43,42 +43,55 @@ func NewHolders(all []Holder) (*Holders, error) {
 	return &Holders{shape: all[0].Part.shape, all: slices.Clone(all)}, nil
 }
 
-// maxBlocks bounds how often the elements of a destination are split among overlapping holders.
-const maxBlocks = 1 << 20
+// Limits of a destination whose elements are split among overlapping holders.
+const (
+	maxBlocks = 1 << 20 // that are left at a time
+	maxSteps  = 1 << 26 // comparisons of a block with a move, which take seconds
+)
 
 // Assign appends the moves that give the destination each of its elements once. Each element comes from the first
 // holder that has it. The list begins with the destination's own rank, if that is a holder. The others follow from
 // holder number target mod n on, and around. So destinations spread the load over copies. The error names a block of
 // elements that no holder has.
 func (h *Holders) Assign(dst *Part, rank stepvan.Rank, target int, out *Moves) error {
+	return h.assign(dst, rank, target, out, maxSteps)
+}
+
+// assign is Assign with a limit of steps.
+func (h *Holders) assign(dst *Part, rank stepvan.Rank, target int, out *Moves, steps int) error {
 	if err := sameShape(h.shape, dst.shape); err != nil {
 		return err
 	}
 	if target < 0 {
 		return errs.Invalid("layout: number of the target is negative (got %d, want 0 or more)", target)
 	}
-	left := []block{wholeBlock(dst)}
-	if dst.Elems() == 0 {
-		left = nil
+	left := remainder{steps: steps}
+	if dst.Elems() > 0 {
+		left.blocks = []block{wholeBlock(dst)}
 	}
 	self := slices.IndexFunc(h.all, func(x Holder) bool { return x.Rank == rank })
-	var err error
 	if self >= 0 {
-		if left, err = h.all[self].serve(dst, left, out); err != nil {
+		if err := left.serve(&h.all[self], dst, out); err != nil {
 			return err
 		}
 	}
-	for i := 0; i < len(h.all) && len(left) > 0; i++ {
+	for i := 0; i < len(h.all) && len(left.blocks) > 0; i++ {
 		if at := (target%len(h.all) + i) % len(h.all); at != self {
-			if left, err = h.all[at].serve(dst, left, out); err != nil {
+			if err := left.serve(&h.all[at], dst, out); err != nil {
 				return err
 			}
 		}
 	}
-	if len(left) > 0 {
-		return missing(dst, &left[0])
+	if len(left.blocks) > 0 {
+		return missing(dst, &left.blocks[0])
 	}
 	return nil
+}
+
+// remainder is what a destination still needs.
+type remainder struct {
+	blocks []block
+	steps  int // that it may still take
 }
 
 // block is a range of offsets of a destination in each dimension.
@@ -89,14 +102,14 @@ func wholeBlock(p *Part) (b block) {
 	return b
 }
 
-// serve appends the moves of what the holder has of the blocks, and returns the blocks that are left.
-func (h *Holder) serve(dst *Part, left []block, out *Moves) ([]block, error) {
+// serve appends the moves of what the holder has of the blocks, and keeps the blocks that are left.
+func (r *remainder) serve(h *Holder, dst *Part, out *Moves) error {
 	first := out.Len()
 	if err := out.Overlap(h.Part, dst, h.Rank); err != nil {
-		return nil, err
+		return err
 	}
 	if first == out.Len() {
-		return left, nil
+		return nil
 	}
 	found := make([]Move, 0, out.Len()-first)
 	for i := first; i < out.Len(); i++ {
@@ -105,22 +118,23 @@ func (h *Holder) serve(dst *Part, left []block, out *Moves) ([]block, error) {
 	out.truncate(first)
 	for i := range found {
 		v := &found[i]
+		r.steps -= len(r.blocks)
 		var rest []block
-		for k := range left {
-			shared, ok := left[k].intersect(v)
+		for k := range r.blocks {
+			shared, ok := r.blocks[k].intersect(v)
 			if !ok {
-				rest = append(rest, left[k])
+				rest = append(rest, r.blocks[k])
 				continue
 			}
 			out.push(v, &shared)
-			rest = left[k].subtract(rest, &shared, v.Rank)
+			rest = r.blocks[k].subtract(rest, &shared, v.Rank)
 		}
-		if left = rest; len(left) > maxBlocks {
-			return nil, errs.Invalid("layout: the holders split the destination into too many blocks (want at most %d): "+
+		if r.blocks = rest; len(rest) > maxBlocks || r.steps < 0 {
+			return errs.Invalid("layout: the holders split the destination into too many blocks (want at most %d, and few that overlap): "+
 				"give them parts of one layout", maxBlocks)
 		}
 	}
-	return left, nil
+	return nil
 }
 
 // intersect is what the block has of a move.

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/tensor"
 )
 
@@ -79,12 +80,23 @@ func (m *Moves) Elems() (n int64) {
 	return n
 }
 
+// maxMoves bounds the moves of a destination. It has a move for each combination of the spans of all dimensions, so a
+// description of a few bytes could ask for more than any memory holds.
+const maxMoves = 1 << 20
+
 // product appends one move for each combination of the segments of all dimensions, in the order of the destination.
 // from says which rank has the part that the segments name.
-func (m *Moves) product(lists *[tensor.MaxRank][]segment, dims int, from Sources) {
+func (m *Moves) product(lists *[tensor.MaxRank][]segment, dims int, from Sources) error {
 	for d := range dims {
 		if len(lists[d]) == 0 {
-			return
+			return nil
+		}
+	}
+	count := 1
+	for d := range dims {
+		if count *= len(lists[d]); count > maxMoves {
+			return errs.Invalid("layout: too many moves between two parts (want at most %d): divide the tensor in fewer dimensions, "+
+				"or in fewer spans", maxMoves)
 		}
 	}
 	at := m.work.at[:dims]
@@ -107,7 +119,7 @@ func (m *Moves) product(lists *[tensor.MaxRank][]segment, dims int, from Sources
 			at[d] = 0
 		}
 		if d < 0 {
-			return
+			return nil
 		}
 	}
 }
@@ -136,6 +148,5 @@ func (m *Moves) Overlap(src, dst *Part, rank stepvan.Rank) error {
 		m.work.first[d+1] = len(m.work.segments)
 	}
 	lists := m.work.lists(dims)
-	m.product(&lists, dims, Sources{Base: int(rank)})
-	return nil
+	return m.product(&lists, dims, Sources{Base: int(rank)})
 }

@@ -96,8 +96,7 @@ func (p *Planner) Assign(part int, from Sources, out *Moves) error {
 		m := &p.axes[d]
 		lists[d] = m.segments[m.first[at[d]]:m.first[at[d]+1]]
 	}
-	out.product(&lists, dims, from)
-	return nil
+	return out.product(&lists, dims, from)
 }
 
 // Assign appends the moves that give a part all its elements from the parts of d, in the order of their place there. It
@@ -116,6 +115,5 @@ func (d *Division) Assign(dst *Part, from Sources, out *Moves) error {
 		out.work.first[i+1] = len(out.work.segments)
 	}
 	lists := out.work.lists(dims)
-	out.product(&lists, dims, from)
-	return nil
+	return out.product(&lists, dims, from)
 }
