@@ -67,8 +67,9 @@
 //
 // An instance is dead when its session to the scheduler breaks, or when it is silent for HeartbeatTimeout. All others
 // get an error that names it. They notice the scheduler's own death in the same way. A scheduler or office whose own
-// timer came late was stopped for a while: it does not count that time as silence of others. An instance that says
-// goodbye has left and is not dead. A node that is closed without Stop says no goodbye.
+// timer came late was stopped for a while: it does not count that time as silence of others. It believes in silence
+// only when its link has looked for messages, which a process with little of the processors may not do in time. An
+// instance that says goodbye has left and is not dead. A node that is closed without Stop says no goodbye.
 //
 // # Concurrency
 //

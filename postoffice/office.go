@@ -39,6 +39,7 @@ type Office struct {
 	answered  bool   // the scheduler has said something
 	early     error  // it has ended the session before that
 	signs     signsOfLife
+	attention attention
 
 	self  Peer
 	view  view
@@ -65,6 +66,7 @@ func NewOffice(node *link.Transport, o OfficeOptions) (*Office, error) {
 		return nil, err
 	}
 	f := newOffice(node.Engine(), o)
+	f.attention.looks, f.attention.lookNow = f.engine.Looks.Count, f.engine.WakeAll
 	h := newControl(&officeInbox{f}, false, o.Log)
 	f.ends = linkEnds{
 		identify: node.SetIdentity, number: node.SetEpoch,

@@ -9,17 +9,8 @@ import (
 
 // signsOfLife are the times at which an office and its scheduler heard of each other. The office's lock guards them.
 type signsOfLife struct {
-	heard  time.Time // the scheduler's last sign of life
-	sent   time.Time // own last sign of life
-	ticked time.Time // last turn of the timer
-}
-
-// silence is how long the scheduler has said nothing. Time in which the office's own timer was kept from running does
-// not count.
-func (t *signsOfLife) silence(now time.Time, every time.Duration) time.Duration {
-	t.heard = t.heard.Add(pause(t.ticked, now, every))
-	t.ticked = now
-	return now.Sub(t.heard)
+	heard time.Time // the scheduler's last sign of life
+	sent  time.Time // own last sign of life
 }
 
 // due reports whether it is time for an own sign of life, and takes note of it.
@@ -44,12 +35,17 @@ func (f *Office) turn(now time.Time, every time.Duration) {
 	if f.phase == officeOver || f.scheduler == nil {
 		return
 	}
-	silent := f.signs.silence(now, every)
+	stopped, looked := f.attention.turn(now, every)
+	f.signs.heard = f.signs.heard.Add(stopped)
+	silent := now.Sub(f.signs.heard)
 	if f.signs.due(now, f.o.HeartbeatInterval, every) {
 		f.scheduler.post(frame{op: opHeartbeat})
 	}
 	f.later(f.scheduler.pump)
-	if f.o.HeartbeatTimeout > 0 && silent > f.o.HeartbeatTimeout {
+	if f.attention.lookNow != nil && f.o.HeartbeatTimeout > 0 && silent > f.o.HeartbeatTimeout/2 {
+		f.later(f.attention.lookNow)
+	}
+	if tooLong(silent, f.o.HeartbeatTimeout, looked) {
 		// No goodbye: a scheduler that lives after all must not take this for leaving on purpose.
 		f.end(fmt.Errorf("%w: silent for %s (PS_HEARTBEAT_TIMEOUT)", stepvan.ErrPeerLost, seconds(silent)), "")
 	}

@@ -133,7 +133,7 @@ func (f *Office) sendJoin(c conn, request frame) error {
 	f.joined.Reset()
 	first := f.signs.heard.IsZero()
 	f.scheduler, f.early = c, nil
-	f.signs.heard, f.signs.ticked = time.Now(), time.Now()
+	f.signs.heard, f.attention.ticked = time.Now(), time.Now()
 	f.send(c, request)
 	if first {
 		go f.run()

@@ -45,7 +45,7 @@ type Scheduler struct {
 	losses    losses
 	reminders reminders
 	refusals  *sparing.Lines // of the log, about peers that are not registered
-	ticked    time.Time      // last turn of the timer
+	attention attention
 
 	err     error // of the start
 	started progress.Event
@@ -64,6 +64,7 @@ func NewScheduler(node *link.Transport, o SchedulerOptions) (*Scheduler, error) 
 	}
 	s := newScheduler(node.Engine(), o)
 	s.number = node.SetEpoch
+	s.attention.looks, s.attention.lookNow = s.engine.Looks.Count, s.engine.WakeAll
 	id := s.members.self.info
 	node.SetIdentity(link.Identity{ID: id.ID, Incarnation: id.Incarnation, Name: id.Name()})
 	node.Handle(link.ChannelControl, newControl(&schedulerInbox{s}, true, o.Log))
@@ -73,7 +74,7 @@ func NewScheduler(node *link.Transport, o SchedulerOptions) (*Scheduler, error) 
 
 func newScheduler(engine *progress.Engine, o SchedulerOptions) *Scheduler {
 	s := &Scheduler{
-		o: o, engine: engine, number: func(uint64) {}, calls: newBarrierCalls(engine), begun: time.Now(), ticked: time.Now(),
+		o: o, engine: engine, number: func(uint64) {}, calls: newBarrierCalls(engine), begun: time.Now(), attention: attention{ticked: time.Now()},
 		conns: map[conn]*member{}, leaving: map[conn]time.Time{},
 		quit: make(chan struct{}), done: make(chan struct{}), stop: stopper{ended: make(chan struct{})},
 	}

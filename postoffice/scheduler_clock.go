@@ -37,28 +37,19 @@ func turn(interval time.Duration) time.Duration {
 	return min(maxTurn, max(interval/2, time.Millisecond))
 }
 
-// pause is how long a timer that came late was kept from running: the silence of
-// others during that time says nothing about them.
-func pause(last, now time.Time, every time.Duration) time.Duration {
-	if late := now.Sub(last) - every; late > every {
-		return late
-	}
-	return 0
-}
-
 func (s *Scheduler) turn(now time.Time) {
 	s.lock()
 	defer s.unlock()
 	if s.phase == phaseClosed {
 		return
 	}
-	if p := pause(s.ticked, now, turn(s.o.HeartbeatInterval)); p > 0 {
+	stopped, looked := s.attention.turn(now, turn(s.o.HeartbeatInterval))
+	if stopped > 0 {
 		for _, m := range s.conns {
-			m.opened, m.seen = m.opened.Add(p), m.seen.Add(p)
+			m.opened, m.seen = m.opened.Add(stopped), m.seen.Add(stopped)
 		}
 	}
-	s.ticked = now
-	s.checkSilence(now)
+	s.checkSilence(now, looked)
 	s.reminders.sendDue(now)
 	s.checkEmpty()
 	for c := range s.conns {

@@ -69,8 +69,10 @@ func lossOf(g *member) failure {
 	return failure{Kind: failLost, Node: g.info.Name(), Text: fmt.Sprintf("%s %s: %s", g.info, verb, g.reason)}
 }
 
-// checkSilence finds members that are silent, and visitors that do not register.
-func (s *Scheduler) checkSilence(now time.Time) {
+// checkSilence finds members that are silent, and visitors that do not register. looked reports whether the link has
+// looked for their messages.
+func (s *Scheduler) checkSilence(now time.Time, looked bool) {
+	doubt := false
 	for _, m := range s.conns {
 		silent := now.Sub(m.seen)
 		switch {
@@ -79,12 +81,18 @@ func (s *Scheduler) checkSilence(now time.Time) {
 				s.dismiss(m.conn, fmt.Sprintf("no registration within %s", seconds(s.o.JoinTimeout)))
 			}
 		case s.o.HeartbeatTimeout == 0:
-		case silent > s.o.HeartbeatTimeout:
+		case tooLong(silent, s.o.HeartbeatTimeout, looked):
 			s.expel(m, failure{Kind: failLost, Text: fmt.Sprintf("silent for %s (PS_HEARTBEAT_TIMEOUT)", seconds(silent))})
-		case silent > s.o.HeartbeatTimeout/2 && !m.suspect:
-			m.suspect = true
-			s.o.Log.Debug().Msgf("%s is silent for %s", m.info, seconds(silent))
+		case silent > s.o.HeartbeatTimeout/2:
+			doubt = true
+			if !m.suspect {
+				m.suspect = true
+				s.o.Log.Debug().Msgf("%s is silent for %s", m.info, seconds(silent))
+			}
 		}
+	}
+	if doubt && s.attention.lookNow != nil {
+		s.later(s.attention.lookNow)
 	}
 	for c, since := range s.leaving {
 		if now.Sub(since) > farewell {

@@ -53,7 +53,7 @@ func (e *Engine) driveOnce(idle bool) {
 // engine is closed.
 func (e *Engine) pollUntilIdle() bool {
 	for pass := 1; ; pass++ {
-		if e.src.Poll(true) == 0 {
+		if e.Looks.poll(e.src) == 0 {
 			return true
 		}
 		e.absence.disturbed = true

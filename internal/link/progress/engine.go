@@ -58,6 +58,8 @@ type Options struct {
 
 // Engine moves the bytes of one transport. All exported methods may be called from any goroutine.
 type Engine struct {
+	Looks Looks // of the source
+
 	token     token
 	src       Source
 	policy    policy
@@ -75,6 +77,20 @@ type Engine struct {
 	closing   atomic.Bool   // Close has been called
 	panicked  func(any, bool) (bool, error)
 	cause     atomic.Pointer[error] // why Fail ended the engine
+}
+
+// Looks counts how often a source has been asked for all that has arrived. A process that gets little of the processors
+// may not ask for long. Nobody asks while all sleep, but [Engine.WakeAll] has somebody do so.
+type Looks struct{ n atomic.Uint64 }
+
+// Count is the number of calls of Poll(true) that have returned. Any goroutine.
+func (l *Looks) Count() uint64 { return l.n.Load() }
+
+// poll polls all of the source. Holder of the token only.
+func (l *Looks) poll(src Source) int {
+	n := src.Poll(true)
+	l.n.Add(1)
+	return n
 }
 
 // pollClock holds the times of the last polls. Holder of the token only.

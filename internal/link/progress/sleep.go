@@ -88,7 +88,7 @@ func (w *wait) pollAfterSleep(due int64) {
 	e := w.engine
 	moved := e.src.Poll(false)
 	if moved == 0 && !w.ev.IsSet() {
-		moved = e.src.Poll(true)
+		moved = e.Looks.poll(e.src)
 	}
 	w.moved = w.moved || moved > 0
 	if !e.policy.threaded || e.policy.mode == Park || cpus.contended() || nanotime() >= due {

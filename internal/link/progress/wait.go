@@ -145,7 +145,12 @@ func (w *wait) drive() (done bool, err error) {
 	spins := e.policy.spins()
 	if spins {
 		for pass := range hotPasses {
-			moved := e.src.Poll(pass == 0 && e.polls.takeAll(e.polls.clockAt))
+			moved := 0
+			if pass == 0 && e.polls.takeAll(e.polls.clockAt) {
+				moved = e.Looks.poll(e.src)
+			} else {
+				moved = e.src.Poll(false)
+			}
 			if pass == 0 {
 				e.absence.noteArrivals(moved)
 			}
@@ -199,7 +204,7 @@ func (w *wait) spin() (done bool, err error) {
 		}
 		last = now
 		if e.polls.takeAll(now) {
-			e.src.Poll(true)
+			e.Looks.poll(e.src)
 		}
 		if err := w.over(now); err != nil {
 			e.polls.clockAt = now
