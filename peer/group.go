@@ -141,7 +141,7 @@ func (x *letters) checkLiving(op string, ranks []stepvan.Rank) error {
 // groupFailed is the beginning of the key of the letter that tells the members that an operation has failed.
 const groupFailed = "!"
 
-// groupKey is the beginning of the keys of the other letters of groups.
+// groupKey is the beginning of the keys of the other letters of groups, and of the names of their plans.
 const groupKey = "g:"
 
 // maxFailed bounds the groups of a peer that have failed there, and that this peer does not have yet.
@@ -175,9 +175,6 @@ func (x *letters) wakeAll(c agreement, err error) {
 		}
 	}
 }
-
-// groupKey is the beginning of the keys of letters about operations of groups, and of the names of their plans.
-const groupKey = "g:"
 
 // maxName bounds the names of groups and plans.
 const maxName = 256

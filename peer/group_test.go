@@ -16,8 +16,8 @@ import (
 	"github.com/stepvan/stepvan/peer"
 )
 
-// groupOf makes a group at some peers.
-func groupOf(t testing.TB, all []*pairtest.PeerOfCluster, name string) []*peer.Group {
+// groupNamed makes a group at some peers.
+func groupNamed(t testing.TB, all []*pairtest.PeerOfCluster, name string) []*peer.Group {
 	t.Helper()
 	ranks := make([]stepvan.Rank, len(all))
 	for i, p := range all {
@@ -60,9 +60,9 @@ func TestAGroupMadeAnew(t *testing.T) {
 	eachVan(t, func(t *testing.T, v pairtest.Van) {
 		all := pairtest.NewPeers(t, pairtest.Options{Van: v}, 3)
 		for round := range 5 {
-			groups := groupOf(t, all, "again")
+			groups := groupNamed(t, all, "again")
 			gather(t, groups, func(i int) []byte { return bytes.Repeat([]byte{byte(i), byte(round)}, 1000*i) })
-			groups = groupOf(t, all, "again")
+			groups = groupNamed(t, all, "again")
 			short, cancel := context.WithCancel(context.Background())
 			var wait errgroup.Group
 			for i, g := range groups[:2] { // the third does not come
@@ -86,7 +86,7 @@ func TestAGroupThatHasFailedBeforeItIsMade(t *testing.T) {
 	all := pairtest.NewPeers(t, pairtest.Options{}, 2)
 	ranks := []stepvan.Rank{0, 1}
 	for range 2 {
-		gather(t, groupOf(t, all, "early"), func(i int) []byte { return []byte{byte(i)} })
+		gather(t, groupNamed(t, all, "early"), func(i int) []byte { return []byte{byte(i)} })
 		g, err := all[0].Group("early", ranks)
 		require.NoError(t, err)
 		over, cancel := context.WithCancel(context.Background())
@@ -97,7 +97,7 @@ func TestAGroupThatHasFailedBeforeItIsMade(t *testing.T) {
 		require.NoError(t, err)
 		require.ErrorIs(t, late.Barrier(pairtest.Context(t)), stepvan.ErrRemote)
 	}
-	gather(t, groupOf(t, all[:1], "early"), func(i int) []byte { return []byte{byte(i)} }) // other ranks, another group
+	gather(t, groupNamed(t, all[:1], "early"), func(i int) []byte { return []byte{byte(i)} }) // other ranks, another group
 }
 
 // mail waits until a transfer has come, and with it what was sent before.
@@ -117,7 +117,7 @@ func TestMembersLeaveBehindABarrier(t *testing.T) {
 	eachVan(t, func(t *testing.T, v pairtest.Van) {
 		for range 10 {
 			all := pairtest.NewPeers(t, pairtest.Options{Van: v}, 5)
-			groups := groupOf(t, all, "last")
+			groups := groupNamed(t, all, "last")
 			var wait errgroup.Group
 			for i, g := range groups {
 				wait.Go(func() error {
@@ -141,7 +141,7 @@ func TestALetterThatIsTooLarge(t *testing.T) {
 	all := pairtest.NewPeers(t, pairtest.Options{Link: func(o *link.Options) {
 		o.Limits.Meta, o.Limits.Message, o.Limits.Tensors = 1<<16, 100_000, 100
 	}}, 2)
-	groups := groupOf(t, all, "large")
+	groups := groupNamed(t, all, "large")
 	gather(t, groups, func(int) []byte { return make([]byte, 99_000) })
 	var wait errgroup.Group
 	failed := make([]error, 2)
