@@ -27,8 +27,8 @@ func groupOf(t testing.TB, all []*pairtest.PeerOfCluster, ranks ...stepvan.Rank)
 	return groups
 }
 
-// together calls f for all members at once.
-func together(groups []*peer.Group, f func(i int, g *peer.Group) error) []error {
+// atAll calls f for all members at once.
+func atAll(groups []*peer.Group, f func(i int, g *peer.Group) error) []error {
 	errs := make([]error, len(groups))
 	var wait errgroup.Group
 	for i, g := range groups {
@@ -60,7 +60,7 @@ func TestBroadcast(t *testing.T) {
 				views[k] = randomView(t, all[g.Ranks()[k]], r, tensor.Float32, dims)
 			}
 			want := contents(t, views[root])
-			requireNone(t, together(groups, func(i int, g *peer.Group) error {
+			requireNone(t, atAll(groups, func(i int, g *peer.Group) error {
 				return g.Broadcast(pairtest.Context(t), views[i], root)
 			}))
 			for _, v := range views {
@@ -85,7 +85,7 @@ func TestReduce(t *testing.T) {
 				fillNumbers(t, v, r)
 				c.from = append(c.from, v)
 			}
-			requireNone(t, together(groups, func(i int, g *peer.Group) error {
+			requireNone(t, atAll(groups, func(i int, g *peer.Group) error {
 				into := tensor.Strided{}
 				if i == root {
 					into = c.dst
@@ -108,7 +108,7 @@ func TestManyBroadcasts(t *testing.T) {
 		}
 		for round := range 40 {
 			fillNumbers(t, views[round%3], rand.New(rand.NewPCG(uint64(round), 1)))
-			requireNone(t, together(groups, func(i int, g *peer.Group) error {
+			requireNone(t, atAll(groups, func(i int, g *peer.Group) error {
 				return g.Broadcast(pairtest.Context(t), views[i], round%3)
 			}))
 			require.Equal(t, contents(t, views[0]), contents(t, views[1]))
@@ -152,7 +152,7 @@ func TestMembersThatDoNotFit(t *testing.T) {
 		eachVan(t, func(t *testing.T, v pairtest.Van) {
 			all := pairtest.NewPeers(t, pairtest.Options{Van: v}, 3)
 			groups := groupOf(t, all, 0, 1, 2)
-			for i, err := range together(groups, func(i int, g *peer.Group) error { return c.call(i, g, all) }) {
+			for i, err := range atAll(groups, func(i int, g *peer.Group) error { return c.call(i, g, all) }) {
 				var m *peer.MismatchError
 				require.ErrorAs(t, err, &m, "%s at member %d", c.name, i)
 				require.ErrorContains(t, err, c.want, "%s at member %d", c.name, i)
@@ -184,7 +184,7 @@ func TestArgumentsOfAGroup(t *testing.T) {
 		all := pairtest.NewPeers(t, pairtest.Options{}, 2)
 		groups := groupOf(t, all, 0, 1)
 		require.NoError(t, all[0].Connect(ctx, 1))
-		errs := together(groups, func(i int, g *peer.Group) error {
+		errs := atAll(groups, func(i int, g *peer.Group) error {
 			if i == 0 {
 				return call(g)
 			}
@@ -205,12 +205,12 @@ func TestADeathEndsAnOperationOfAGroup(t *testing.T) {
 				groups := groupOf(t, all, 0, 1, 2)
 				ctx, cancel := context.WithTimeout(pairtest.Context(t), pairtest.WaitLimit)
 				defer cancel()
-				requireNone(t, together(groups, func(_ int, g *peer.Group) error { return g.Barrier(ctx) }))
+				requireNone(t, atAll(groups, func(_ int, g *peer.Group) error { return g.Barrier(ctx) }))
 				views, into := make([]tensor.Strided, 3), dense(t, all[0], heap, tensor.Float32, 500_000)
 				for i := range views {
 					views[i] = dense(t, all[i], heap, tensor.Float32, 500_000)
 				}
-				errs := together(groups, func(i int, g *peer.Group) error {
+				errs := atAll(groups, func(i int, g *peer.Group) error {
 					if i == 2 {
 						return all[2].Transport.Abort()
 					}

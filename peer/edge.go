@@ -36,7 +36,7 @@ type edge struct {
 
 	state   edgeState
 	missing edgeStep // what the run still waits for
-	flow
+	flow    flow
 	busy    int    // tasks and chunks that touch memory of this end
 	exposed bool   // the other end may touch memory of this end, although the edge has failed
 	owes    bool   // the other end waits for opQuiet
@@ -159,7 +159,7 @@ func (e *edge) see(f *form, rights link.Rights) unsafe.Pointer {
 
 // begin starts a run at this end. The other end has said that it is ready, too.
 func (e *edge) begin() {
-	e.state, e.next, e.inflight, e.landed, e.missing = edgeRunning, 0, 0, 0, 0
+	e.state, e.flow.next, e.flow.inflight, e.flow.landed, e.missing = edgeRunning, 0, 0, 0, 0
 	own, others := &e.viewed, &e.written
 	if e.out {
 		own, others = others, own

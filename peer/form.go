@@ -150,8 +150,8 @@ func (f *form) elements() int64 {
 }
 
 // route makes the walk from one view to another that has as many elements. The elements go in the order of the shapes,
-// which need not be the same. They must have a common division. The shapes of a tensor and of its copy that was reshaped
-// have one.
+// which need not be the same. They must have a common division. The shapes of a tensor and of its copy that was
+// reshaped have one.
 func route(src, dst *form) (strided.Walk, error) {
 	n, err := nestBetween(src, dst)
 	if err != nil || src.elements() == 0 {

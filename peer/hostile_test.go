@@ -132,7 +132,7 @@ func overflowing() []byte {
 
 const noSuch = 0xdead_0000_beef // a number that no peer has given
 
-// Messages that nobody who keeps the rules sends end the session with the peer that sends them, and nothing else.
+// Messages that break the rules end the session with the peer that sends them, and nothing else.
 func TestLiesEndTheSession(t *testing.T) {
 	for name, x := range map[string]lie{
 		"unknown message":         {op: peer.OpUnknown},

@@ -57,7 +57,7 @@ type conversion struct {
 func (c *conversion) plain() bool { return c.src == c.dst }
 
 // newConversion returns the conversion between two types. wire is the type on the way, or 0 where both are equal. The
-// error is [stepvan.ErrInvalid] where there is none.
+// error is [stepvan.ErrInvalid] for types without a conversion.
 func newConversion(src, wire, dst tensor.DType, merge Merge) (c conversion, err error) {
 	if wire == 0 {
 		wire = src

@@ -51,7 +51,7 @@ func TestADeathInTheMiddleOfAMerge(t *testing.T) {
 			}
 			runEverywhere(t, plans, 1)
 			pulls := plans[0].Stats().Streamed > 0
-			slow := all[2] // who does not go on in the middle
+			slow := all[2] // the peer that stops in the middle
 			if !pulls {
 				slow = all[0]
 			}

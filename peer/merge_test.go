@@ -23,10 +23,10 @@ func fillNumbers(t testing.TB, v tensor.Strided, r *rand.Rand) {
 	var b []byte
 	for range v.Len() / int64(v.DType().Size()) {
 		x := float64(r.IntN(4000)-2000) / 256
-		switch d := v.DType(); {
-		case d == tensor.Int32:
+		switch v.DType() {
+		case tensor.Int32:
 			b = binary.LittleEndian.AppendUint32(b, uint32(r.IntN(9)))
-		case d == tensor.Bool:
+		case tensor.Bool:
 			b = append(b, byte(r.IntN(2)))
 		default:
 			b = binary.LittleEndian.AppendUint64(b, math.Float64bits(x))
@@ -149,8 +149,8 @@ func (c *mergeCase) want(t testing.TB) []byte {
 		if i == 0 {
 			m = cast.Overwrite
 		}
-		way := converted(t, v, c.wire)
-		require.NoError(t, cast.Copy(&to, &way, m))
+		travels := converted(t, v, c.wire)
+		require.NoError(t, cast.Copy(&to, &travels, m))
 	}
 	if c.op == peer.Avg {
 		require.NoError(t, cast.Divide(&to, len(c.from)))
@@ -215,7 +215,7 @@ func TestAPlanMerges(t *testing.T) {
 	})
 }
 
-// The bits of a merge are those of each way.
+// Each way gives the same bits of a merge.
 func TestAMergeHasTheSameBitsByEveryWay(t *testing.T) {
 	for _, c := range casts {
 		var first []byte

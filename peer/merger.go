@@ -167,10 +167,9 @@ func (g *merger) add(list []*mergeMove) (err error) {
 	for _, m := range list {
 		s := mergeSource{edge: m.edge, theirs: m.theirs, move: m.number, offset: at, cast: uint32(indexOfCast(&g.casts, &m.how))}
 		bytes := t.elements * int64(m.how.wire.Size())
-		switch {
-		case m.theirs == nil:
+		if m.theirs == nil {
 			at += t.each * int64(m.how.wire.Size())
-		default:
+		} else {
 			s.loops, s.rank = uint32(len(g.loops)), uint8(m.nest.rank)
 			g.loops = append(g.loops, m.nest.loops()...)
 		}
@@ -206,7 +205,7 @@ func (g *merger) offered() {
 	}
 }
 
-// start begins to merge: all elements can be had.
+// start begins to merge: all elements are available.
 func (g *merger) start() {
 	g.next, g.asked = 0, g.seen
 	clear(g.missing[:])

@@ -27,7 +27,7 @@ func (t *task) reset(chunks int) {
 	t.state.Store(uint64(chunks) << takenBits) // last: a mover that still looks at the task may take a chunk from here on
 }
 
-// claim takes a chunk that nobody has taken. The number of chunks belongs to the run that the chunk is taken of: a
+// claim takes a chunk that nobody has taken. The number of chunks belongs to the run that the chunk is taken of. A
 // mover may be late, and look at a task that is used again for more chunks.
 func (t *task) claim() (chunk int, ok bool) {
 	s := t.state.Add(1)

@@ -13,7 +13,7 @@ type nest struct {
 
 func (n *nest) loops() []strided.Dim { return n.dims[:n.rank] }
 
-// nestOf makes the loops over a view of this end, which has elements. Both steps are those of the view.
+// nestOf makes the loops over a view of this end, which has elements. Both steps are the steps of the view.
 func nestOf(f *form) (n nest) {
 	var buffer [strided.MaxRank]loop
 	size := int64(f.dtype.Size())
@@ -42,7 +42,7 @@ func (n nest) fromStream(size int64) nest {
 	return n
 }
 
-// within has the elements stay where they are: both steps are those of the destination.
+// within has the elements stay where they are: both steps are the steps of the destination.
 func (n nest) within() nest {
 	for i := range n.rank {
 		n.dims[i].From = n.dims[i].To

@@ -442,7 +442,7 @@ func (pl *Plan) abandon() {
 func (pl *Plan) tryAbandon() bool {
 	pl.p.mu.Lock()
 	defer pl.p.unlock()
-	if pl.copies() || slices.ContainsFunc(pl.edges, func(e *edge) bool { return e.copying.isRunning() || e.packer }) {
+	if pl.copies() || slices.ContainsFunc(pl.edges, func(e *edge) bool { return e.copying.isRunning() || e.flow.packer }) {
 		return false
 	}
 	pl.release()

@@ -7,10 +7,10 @@ import (
 
 // pack has chunks sent, unless a goroutine does so, or too many are on their way. Under Peer.mu.
 func (e *edge) pack() {
-	if e.packer || !e.hasChunk() {
+	if e.flow.packer || !e.hasChunk() {
 		return
 	}
-	e.packer = true
+	e.flow.packer = true
 	e.busy++
 	bytes := e.streamed.bytes
 	if e.merges != nil {
@@ -21,8 +21,8 @@ func (e *edge) pack() {
 
 // hasChunk reports whether a chunk or a piece can be sent.
 func (e *edge) hasChunk() bool {
-	return e.state == edgeRunning && e.inflight < chunksInFlight &&
-		(e.next < len(e.streamed.chunks) || e.merges != nil && e.merges.queue.count > 0)
+	return e.state == edgeRunning && e.flow.inflight < chunksInFlight &&
+		(e.flow.next < len(e.streamed.chunks) || e.merges != nil && e.merges.queue.count > 0)
 }
 
 // sendChunks sends chunks while there is room for them. A mover calls it.
@@ -50,10 +50,10 @@ func (e *edge) takeChunk() (m *message, chunk int, piece pull) {
 	if !e.hasChunk() {
 		return nil, 0, piece
 	}
-	e.inflight++
+	e.flow.inflight++
 	e.busy++
-	if chunk = e.next; chunk < len(e.streamed.chunks) {
-		e.next++
+	if chunk = e.flow.next; chunk < len(e.streamed.chunks) {
+		e.flow.next++
 		m = e.remote.message(opChunk, e.theirs)
 		m.out.Generation = uint32(chunk)
 	} else {
@@ -105,7 +105,7 @@ func (e *edge) packed() {
 	p := e.remote.peer
 	p.mu.Lock()
 	defer p.unlock()
-	e.packer = false
+	e.flow.packer = false
 	e.busy--
 	e.pack() // there may be room meanwhile
 	e.checkQuiet()
@@ -116,7 +116,7 @@ type chunkSender edge
 
 func (o *chunkSender) sent(_ *message, err error) {
 	e := (*edge)(o)
-	e.inflight--
+	e.flow.inflight--
 	e.busy--
 	switch {
 	case e.state != edgeRunning:
@@ -132,7 +132,7 @@ func (o *chunkSender) sent(_ *message, err error) {
 // checkStreamed notes that all chunks have gone and are acknowledged. Pieces may be asked for until the receiver says
 // that it has merged them.
 func (e *edge) checkStreamed() {
-	if !e.out || e.state != edgeRunning || e.next < len(e.streamed.chunks) || e.inflight > 0 {
+	if !e.out || e.state != edgeRunning || e.flow.next < len(e.streamed.chunks) || e.flow.inflight > 0 {
 		return
 	}
 	if e.merges != nil && e.merges.pulled > 0 && e.missing&stepNote != 0 {
@@ -152,13 +152,13 @@ func (t *edgeTable) expect(r *remote, m *link.Inbound) (*edge, error) {
 		return nil, err
 	}
 	i := int(m.Header.Generation)
-	if e.out || e.state != edgeRunning || i != e.next || i >= len(e.streamed.chunks) {
-		return nil, errs.Protocol("generation", 64, "chunk %d of a peer does not come next (want %d of %d)", i, e.next, len(e.streamed.chunks))
+	if e.out || e.state != edgeRunning || i != e.flow.next || i >= len(e.streamed.chunks) {
+		return nil, errs.Protocol("generation", 64, "chunk %d of a peer does not come next (want %d of %d)", i, e.flow.next, len(e.streamed.chunks))
 	}
 	if n := e.streamed.size(i); m.Header.Total != uint64(n) {
 		return nil, errs.Protocol("total", 88, "chunk %d of a peer has %d bytes, want %d", i, m.Header.Total, n)
 	}
-	e.next++
+	e.flow.next++
 	e.busy++
 	m.User = e
 	return e, nil
@@ -197,7 +197,7 @@ func (h bulkHandler) receiveChunk(m *link.Inbound) error {
 	p.mu.Lock()
 	defer p.unlock()
 	e.unplaced()
-	if e.landed++; e.landed == len(e.streamed.chunks) {
+	if e.flow.landed++; e.flow.landed == len(e.streamed.chunks) {
 		e.step(stepStream)
 	}
 	return nil
