@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Compares package layout with torch and megatron-core themselves. They are installed into .cache, in CPython 3.12.
+# Compares packages layout and reshard with torch and megatron-core themselves. They are installed into .cache, in
+# CPython 3.12.
 #
 #   scripts/oracle.sh [record|install]
 #
@@ -139,7 +140,7 @@ further() {
 	generate layouts "$live" --seed "$seed" --cases "$layouts" --bytes "$all"
 	generate rosters "$live" --seed "$seed" --cases "$rosters" --bytes "$all"
 	generate gloo "$live" --seed "$seed" --cases "$gloo" --bytes "$all"
-	go test -count=1 -timeout 10m -v -run '^(TestTorch|TestMegatron)$' ./layout -args -recordings "$live"
+	go test -count=1 -timeout 10m -v -run '^(TestTorch|TestMegatron)$' ./layout ./reshard -args -recordings "$live"
 }
 
 case ${1:-} in
@@ -148,7 +149,7 @@ case ${1:-} in
 	prepare
 	compare
 	further
-	echo "layout agrees with torch and megatron-core"
+	echo "layout and reshard agree with torch and megatron-core"
 	;;
 record)
 	prepare
@@ -158,7 +159,7 @@ record)
 	;;
 install) prepare ;;
 *)
-	sed -n '2,10s/^# \{0,1\}//p' "$0" >&2
+	sed -n '2,11s/^# \{0,1\}//p' "$0" >&2
 	exit 2
 	;;
 esac
