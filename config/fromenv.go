@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/text"
 )
 
@@ -127,6 +128,9 @@ func (r *reader) absent(f *field, unknown map[string]string) {
 		return
 	}
 	reason := f.missing()
+	if f.name == "DMLC_NUM_WORKER" && isRole(r.lookup, stepvan.RoleScheduler) {
+		reason += "; a cluster of peers needs STEPVAN_NUM_PEER instead"
+	}
 	if wrong := unknown[f.name]; wrong != "" {
 		reason += "; did you mean it when you set " + text.Cut(wrong) + "?"
 	}

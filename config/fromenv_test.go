@@ -143,6 +143,7 @@ func TestMistakes(t *testing.T) {
 		{"DMLC_ROLE=boss", []string{`DMLC_ROLE="boss": must be one of worker, server, scheduler, joint, peer`}},
 		{"DMLC_ROLE=workr", []string{`DMLC_ROLE="workr": must be one of worker, server, scheduler, joint, peer; did you mean worker?`}},
 		{"DMLC_NUM_WORKER= DMLC_NUM_SERVER=", []string{"DMLC_NUM_WORKER: is not set: set it to the number of worker nodes; instances", "DMLC_NUM_SERVER: is not set: set it to the number of server nodes; instances"}},
+		{"DMLC_ROLE=scheduler DMLC_NUM_WORKER= DMLC_NUM_SERVER=", []string{"DMLC_NUM_WORKER: is not set: set it to the number of worker nodes; instances are nodes times DMLC_GROUP_SIZE; a cluster of peers needs STEPVAN_NUM_PEER instead", "DMLC_NUM_SERVER: is not set"}},
 		{"DMLC_NUM_WORKER= DMLC_NUM_WORKERS=2", []string{"DMLC_NUM_WORKER: is not set: set it to the number of worker nodes; instances are nodes times DMLC_GROUP_SIZE; did you mean it when you set DMLC_NUM_WORKERS?"}},
 		{"DMLC_NUM_WORKER=two", []string{`DMLC_NUM_WORKER="two": must be a whole number from 0 to 1000000`}},
 		{"DMLC_NUM_WORKER=-1", []string{`DMLC_NUM_WORKER="-1": must be from 0 to 1000000`}},

@@ -51,9 +51,11 @@ func hasPeers(lookup func(string) (string, bool)) bool {
 	return isPeer(lookup) || len(given) > 0 && given[0].value != "0"
 }
 
-func isPeer(lookup func(string) (string, bool)) bool {
+func isPeer(lookup func(string) (string, bool)) bool { return isRole(lookup, stepvan.RolePeer) }
+
+func isRole(lookup func(string) (string, bool), role stepvan.Role) bool {
 	given := set(lookup, []string{"DMLC_ROLE"})
-	return len(given) > 0 && strings.EqualFold(given[0].value, string(stepvan.RolePeer))
+	return len(given) > 0 && strings.EqualFold(given[0].value, string(role))
 }
 
 func isLocal(lookup func(string) (string, bool)) bool {
