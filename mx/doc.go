@@ -13,4 +13,9 @@
 // Scales of a matrix of M rows and K columns have one of two layouts. As a matrix of M rows and K/32 columns they are
 // for programs. As a list they are for tensor cores, in tiles of 128 rows and 4 columns. Zeros fill up the last tiles
 // of rows and columns ([SwizzledBytes]).
+//
+// # Loops
+//
+// Processors with AVX-512 or AVX2 have loops in assembly. A test compares them bit by bit with those in Go, which say
+// what is right. The functions have no threads and keep no memory, so any number of goroutines may call them.
 package mx

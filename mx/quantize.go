@@ -2,6 +2,8 @@ package mx
 
 import (
 	"math"
+	"sync"
+	"unsafe"
 
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/tensor"
@@ -27,14 +29,17 @@ func Quantize(data, scale, from *tensor.Tensor) error {
 	if m.swizzled {
 		clear(m.scales) // also those of no block
 	}
-	var block [Block]float32
-	for row := range m.rows {
-		for k := range m.blocks {
-			at := (row*m.blocks + k) * Block
-			m.values.read(&block, at)
-			m.scales[m.scaleAt(row, k)] = quantize((*[Block]byte)(m.data[at:]), &block)
-		}
+	l := best().quantize[m.kind]
+	if !m.swizzled {
+		m.each(func(at, n int) { m.run(l, m.scales[at:], at, n) })
+		return nil
 	}
+	b := lists.Get().(*list)
+	m.each(func(at, n int) {
+		m.run(l, b[:], at, n)
+		m.eachRun(at, n, func(list, first, end int) { copy(m.scales[list:], b[first:end]) })
+	})
+	lists.Put(b)
 	return nil
 }
 
@@ -44,26 +49,47 @@ func Dequantize(to, data, scale *tensor.Tensor) error {
 	if err != nil {
 		return err
 	}
-	var block [Block]float32
-	for row := range m.rows {
-		for k := range m.blocks {
-			at := (row*m.blocks + k) * Block
-			factor := scaleValue(m.scales[m.scaleAt(row, k)])
-			for i, code := range m.data[at : at+Block] {
-				block[i] = float32(elementValues[code] * factor)
-			}
-			m.values.write(&block, at)
-		}
+	l := best().dequantize[m.kind]
+	if !m.swizzled {
+		m.each(func(at, n int) { m.run(l, m.scales[at:], at, n) })
+		return nil
 	}
+	b := lists.Get().(*list)
+	m.each(func(at, n int) {
+		m.eachRun(at, n, func(list, first, end int) { copy(b[first:end], m.scales[list:]) })
+		m.run(l, b[:], at, n)
+	})
+	lists.Put(b)
 	return nil
 }
 
 // matrix is what is quantized: the values, and the codes.
 type matrix struct {
 	rows, blocks int // blocks of a row
-	values       values
+	kind         kind
+	values       []byte
 	data, scales []byte
 	swizzled     bool
+}
+
+// most is how many blocks a loop works on at a time: Go's runtime cannot stop a goroutine in assembly.
+const most = 2048
+
+// list has the scales of blocks that follow one another.
+type list [most]byte
+
+var lists = sync.Pool{New: func() any { return new(list) }}
+
+// each calls f for pieces of the matrix: the first block of a piece, and how many blocks it has.
+func (m *matrix) each(f func(at, n int)) {
+	for at, end := 0, m.rows*m.blocks; at < end; at += most {
+		f(at, min(most, end-at))
+	}
+}
+
+// run works on n blocks. Their scales follow one another.
+func (m *matrix) run(l loop, scales []byte, at, n int) {
+	l(unsafe.Pointer(&m.values[at*Block*m.kind.bytes()]), unsafe.Pointer(&m.data[at*Block]), unsafe.Pointer(&scales[0]), n)
 }
 
 func matrixOf(data, scale, other *tensor.Tensor) (m matrix, err error) {
@@ -87,7 +113,10 @@ func matrixOf(data, scale, other *tensor.Tensor) (m matrix, err error) {
 		return m, errs.Invalid("the scales are %s (want float8_e8m0fnu)", *scale)
 	}
 	m = matrix{rows: rows, blocks: columns / Block, data: data.Bytes(), scales: scale.Bytes()}
-	m.values = values{other.Bytes(), other.DType() == tensor.BFloat16}
+	m.values = other.Bytes()
+	if other.DType() == tensor.BFloat16 {
+		m.kind = bfloat16s
+	}
 	matrixShape, list := tensor.ShapeOf(int64(rows), int64(m.blocks)), tensor.ShapeOf(SwizzledBytes(shape.Dim(0), shape.Dim(1)))
 	switch scale.Shape() {
 	case matrixShape:
@@ -171,39 +200,15 @@ func scaleValue(code byte) float64 {
 	return math.Ldexp(1, int(code)-127)
 }
 
-// values are the numbers of a matrix before it is quantized.
-type values struct {
-	bytes    []byte
-	bfloat16 bool
-}
-
-func (v *values) read(to *[Block]float32, at int) {
-	if v.bfloat16 {
-		for i := range to {
-			b := v.bytes[2*(at+i):]
-			to[i] = math.Float32frombits(uint32(b[0])<<16 | uint32(b[1])<<24)
+// dequantize writes the values of a block.
+func dequantize(to *[Block]float32, from *[Block]byte, scale byte) {
+	factor := scaleValue(scale)
+	for i, code := range from {
+		to[i] = float32(elementValues[code] * factor)
+		if to[i] != to[i] { // which bits a product of NaNs has depends on the processor
+			to[i] = quietNaN
 		}
-		return
-	}
-	for i := range to {
-		b := v.bytes[4*(at+i):]
-		to[i] = math.Float32frombits(uint32(b[0]) | uint32(b[1])<<8 | uint32(b[2])<<16 | uint32(b[3])<<24)
 	}
 }
 
-// write rounds to the nearest bfloat16, ties to even.
-func (v *values) write(from *[Block]float32, at int) {
-	for i, x := range from {
-		u := math.Float32bits(x)
-		if !v.bfloat16 {
-			b := v.bytes[4*(at+i):]
-			b[0], b[1], b[2], b[3] = byte(u), byte(u>>8), byte(u>>16), byte(u>>24)
-			continue
-		}
-		if u&^signBit <= infinity {
-			u += 0x7fff + u>>16&1
-		}
-		b := v.bytes[2*(at+i):]
-		b[0], b[1] = byte(u>>16), byte(u>>24)
-	}
-}
+var quietNaN = math.Float32frombits(0x7fc0_0000)

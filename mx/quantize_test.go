@@ -196,34 +196,44 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-func BenchmarkQuantize(b *testing.B) {
-	const rows, columns = 1024, 4096
-	from := raw(b, tensor.BFloat16, rows, columns)
-	for i := range from.Bytes() {
-		from.Bytes()[i] = byte(i * 7)
-		if i%2 == 1 {
-			from.Bytes()[i] = 0x3f
-		}
+// A matrix of many pieces of blocks goes the same way as its rows do one by one.
+func TestLargeMatrix(t *testing.T) {
+	const rows, columns = 130, 3 * most / 8 * Block
+	r := rand.New(rand.NewPCG(1, 7))
+	data := make([]float32, rows*columns)
+	for i := range data {
+		data[i] = float32(r.NormFloat64())
 	}
-	codes, scales := raw(b, tensor.Float8E4M3FN, rows, columns), raw(b, tensor.Float8E8M0FNU, rows, columns/Block)
-	b.Run("copy", func(b *testing.B) {
-		to := make([]byte, from.Len())
-		b.SetBytes(int64(from.Len()))
-		for b.Loop() {
-			copy(to, from.Bytes())
-		}
-	})
-	b.Run("quantize", func(b *testing.B) {
-		b.SetBytes(int64(from.Len()))
-		b.ReportAllocs()
-		for b.Loop() {
-			require.NoError(b, Quantize(&codes, &scales, &from))
-		}
-	})
-	b.Run("dequantize", func(b *testing.B) {
-		b.SetBytes(int64(from.Len()))
-		for b.Loop() {
-			require.NoError(b, Dequantize(&from, &codes, &scales))
-		}
-	})
+	from := floats(t, rows, columns, data)
+	codes, scales := raw(t, tensor.Float8E4M3FN, rows, columns), raw(t, tensor.Float8E8M0FNU, rows, columns/Block)
+	list := raw(t, tensor.Float8E8M0FNU, SwizzledBytes(rows, columns))
+	require.NoError(t, Quantize(&codes, &scales, &from))
+	want := append([]byte(nil), codes.Bytes()...)
+	require.NoError(t, Quantize(&codes, &list, &from))
+	require.Equal(t, want, codes.Bytes())
+	checkSwizzled(t, rows, columns/Block, scales.Bytes(), list.Bytes())
+	for row := range rows {
+		var block [Block]float32
+		copy(block[:], data[row*columns+columns-Block:])
+		var last [Block]byte
+		require.Equal(t, quantize(&last, &block), scales.Bytes()[(row+1)*columns/Block-1])
+		require.Equal(t, last[:], want[(row+1)*columns-Block:(row+1)*columns])
+	}
+	to, other := floats(t, rows, columns, make([]float32, len(data))), floats(t, rows, columns, make([]float32, len(data)))
+	require.NoError(t, Dequantize(&to, &codes, &scales))
+	require.NoError(t, Dequantize(&other, &codes, &list))
+	require.Equal(t, to.Bytes(), other.Bytes())
+}
+
+func TestAllocations(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	from, codes := raw(t, tensor.BFloat16, 256, 512), raw(t, tensor.Float8E4M3FN, 256, 512)
+	for _, scales := range []tensor.Tensor{raw(t, tensor.Float8E8M0FNU, 256, 16), raw(t, tensor.Float8E8M0FNU, SwizzledBytes(256, 512))} {
+		require.Zero(t, testing.AllocsPerRun(100, func() {
+			require.NoError(t, Quantize(&codes, &scales, &from))
+			require.NoError(t, Dequantize(&from, &codes, &scales))
+		}))
+	}
 }

@@ -13,12 +13,18 @@ func SwizzledBytes(rows, columns int64) int64 {
 	return (rows + tileRows - 1) / tileRows * ((columns/Block + tileColumns - 1) / tileColumns) * tileBytes
 }
 
-// scaleAt is where the scale of a block is.
-func (m *matrix) scaleAt(row, block int) int {
-	if !m.swizzled {
-		return row*m.blocks + block
+// eachRun calls f for runs of the scales of n blocks from block at on. A run is side by side in both layouts. f gets
+// where the run begins in the list for tensor cores, and its range among the n blocks.
+func (m *matrix) eachRun(at, n int, f func(list, first, end int)) {
+	row, column := at/m.blocks, at%m.blocks
+	across := (m.blocks + tileColumns - 1) / tileColumns
+	for first := 0; first < n; {
+		run := min(tileColumns-column%tileColumns, m.blocks-column, n-first)
+		in := row % tileRows
+		tile := row/tileRows*across + column/tileColumns
+		f(tile*tileBytes+in%groupRows*16+in/groupRows*tileColumns+column%tileColumns, first, first+run)
+		if first, column = first+run, column+run; column == m.blocks {
+			row, column = row+1, 0
+		}
 	}
-	tile := row/tileRows*((m.blocks+tileColumns-1)/tileColumns) + block/tileColumns
-	row %= tileRows
-	return tile*tileBytes + row%groupRows*16 + row/groupRows*tileColumns + block%tileColumns
 }

@@ -1,0 +1,5 @@
+//go:build race
+
+package mx
+
+const raceEnabled = true
