@@ -50,6 +50,10 @@ type reply struct {
 	CPU     time.Duration `json:"cpu,omitempty"`     // of measure, of a process of its own
 	Copy    time.Duration `json:"copy,omitempty"`    // of limit, worker only: of one copy of the bytes both ways
 
+	Moved  int64 `json:"moved,omitempty"`  // of prepare, refit: bytes of the moves
+	Memory int64 `json:"memory,omitempty"` // of prepare and check, refit: bytes of the process, shared ones in part
+	Pairs  int   `json:"pairs,omitempty"`  // of prepare, refit: the processes at the other ends of the moves
+
 	Computed time.Duration `json:"computed,omitempty"` // of measure, server beside a busy program: processor time of its work
 }
 

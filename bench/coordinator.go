@@ -20,6 +20,7 @@ type coordinator struct {
 
 	exchange  series
 	limit     series // without nodes when it is not an exchange of the same nodes
+	moves     moves  // of resharding
 	samples   Samples
 	copies    []float64 // us of a copy of the bytes, one for each round of the limit
 	allocs    uint64    // of all rounds
@@ -39,13 +40,16 @@ type series struct {
 func newCoordinator(o *Options, t *turn, inside *controlGroup) *coordinator {
 	c := &coordinator{opts: *o, turn: t, inside: inside, workers: make([]*controlConn, o.Workers), servers: make([]*controlConn, o.Servers)}
 	c.exchange = series{verb: verbMeasure, nodes: [][]*controlConn{c.servers, c.workers}, timed: c.workers, atLeast: o.minCount(), all: newLatencies()}
-	if o.Workload == Batch {
+	if o.Workload == Batch || o.Workload == Refit {
 		c.exchange.timed = c.servers
 	}
 	c.limit = series{verb: verbLimit, atLeast: 1, all: newLatencies()}
 	if l := o.limit(); l.bare() {
 		caller := c.workers[:1]
 		c.limit.nodes, c.limit.timed = [][]*controlConn{c.servers[:l.servers()], caller}, caller
+		if o.Workload == Refit {
+			c.limit.nodes, c.limit.timed = c.exchange.nodes, c.servers
+		}
 	}
 	return c
 }
@@ -59,6 +63,7 @@ const (
 	maxCount         = 1 << 24 // per round
 	incastCount      = 32      // of each worker, per round
 	minRounds        = 3       // even when the time is over
+	refitRounds      = 7       // likewise, of resharding
 )
 
 // run does all rounds and ends the nodes. The caller has the turn, and still has it when run
@@ -69,7 +74,7 @@ func (c *coordinator) run(ctx context.Context) (*Report, error) {
 		err = c.calibrate()
 	}
 	for i, spent := 0, time.Duration(0); i < c.opts.Rounds && err == nil; i++ {
-		if c.opts.Count == 0 && i >= minRounds && spent > c.opts.Duration {
+		if c.opts.Count == 0 && i >= c.opts.minRounds() && spent > c.opts.Duration {
 			break
 		}
 		if err = c.turn.yield(ctx); err != nil {
@@ -81,6 +86,11 @@ func (c *coordinator) run(ctx context.Context) (*Report, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	if c.opts.traits().alike {
+		if err := c.check(); err != nil { // also what has come after the limit
+			return nil, err
+		}
 	}
 	if _, err := c.execute(command{Verb: verbFinish}, slices.Concat(c.servers, c.workers)); err != nil {
 		return nil, err
@@ -94,11 +104,16 @@ func (c *coordinator) registerNode(conn *controlConn) error {
 	if err := conn.receive(&h); err != nil {
 		return fmt.Errorf("hello of a node: %w", err)
 	}
-	ranks := map[stepvan.Role][]*controlConn{stepvan.RoleWorker: c.workers, stepvan.RoleServer: c.servers}[h.Role]
-	if h.Rank < 0 || h.Rank >= len(ranks) || ranks[h.Rank] != nil {
+	ranks, at := map[stepvan.Role][]*controlConn{stepvan.RoleWorker: c.workers, stepvan.RoleServer: c.servers}[h.Role], h.Rank
+	if h.Role == stepvan.RolePeer && c.opts.traits().alike {
+		if ranks = c.workers; at >= len(c.workers) {
+			ranks, at = c.servers, at-len(c.workers)
+		}
+	}
+	if at < 0 || at >= len(ranks) || ranks[at] != nil {
 		return errs.Invalid("hello of a node: %v is not one of the missing nodes", h)
 	}
-	conn.name, ranks[h.Rank] = h.String(), conn
+	conn.name, ranks[at] = h.String(), conn
 	return nil
 }
 
@@ -116,21 +131,23 @@ func (c *coordinator) close() {
 func (c *coordinator) begin() error {
 	prepare := command{Verb: verbPrepare, Spec: &c.opts}
 	for _, role := range [][]*controlConn{c.servers, c.workers} {
-		if _, err := c.execute(prepare, role); err != nil {
+		prepared, err := c.execute(prepare, role)
+		if err != nil {
 			return err
 		}
+		c.moves.add(prepared)
 	}
-	count := checks
-	if c.opts.Push+c.opts.Pull > singleCheckBytes {
-		count = 1
-	}
-	if _, err := c.execute(command{Verb: verbCheck, Count: count}, c.exchange.nodes...); err != nil {
+	if err := c.check(); err != nil {
 		return err
 	}
 	if c.limit.nodes == nil {
 		return nil
 	}
-	opened, err := c.execute(command{Verb: verbOpen}, c.limit.nodes[0])
+	answering := c.limit.nodes[:1]
+	if c.opts.Workload == Refit {
+		answering = c.limit.nodes
+	}
+	opened, err := c.execute(command{Verb: verbOpen}, answering...)
 	if err != nil {
 		return err
 	}
@@ -139,6 +156,17 @@ func (c *coordinator) begin() error {
 		addrs = append(addrs, r.Addr)
 	}
 	_, err = c.execute(command{Verb: verbConnect, Addrs: addrs}, c.limit.timed)
+	return err
+}
+
+// check checks the bytes of some exchanges.
+func (c *coordinator) check() error {
+	count := checks
+	if c.opts.Push+c.opts.Pull > singleCheckBytes {
+		count = 1
+	}
+	checked, err := c.execute(command{Verb: verbCheck, Count: count}, c.exchange.nodes...)
+	c.moves.checked(checked)
 	return err
 }
 
@@ -165,6 +193,14 @@ func (c *coordinator) calibrate() (err error) {
 		}
 	}
 	return nil
+}
+
+// minRounds is how many rounds there are at least, even when the time is over.
+func (o *Options) minRounds() int {
+	if o.Workload == Refit {
+		return refitRounds
+	}
+	return minRounds
 }
 
 // minCount is the least number of exchanges of a worker in a round. With many workers it is so
@@ -220,7 +256,10 @@ func (c *coordinator) round() error {
 	if err != nil {
 		return err
 	}
-	n := c.exchange.perRound * len(c.workers)
+	n := c.exchange.perRound
+	if c.opts.Workload != Refit { // in which all take part at once
+		n *= len(c.workers)
+	}
 	c.exchanges += int64(n)
 	c.allocs += own.spent.allocs
 	this.p50, this.p99 = own.times.micros(50), own.times.micros(99)
@@ -313,13 +352,15 @@ func collectReplies(nodes []*controlConn) ([]reply, error) {
 // report makes the report of all rounds.
 func (c *coordinator) report() *Report {
 	r, l, s := newReport(&c.opts), c.opts.limit(), c.samples
+	c.moves.report(r)
 	r.setFigures(c.exchange.all, s)
 	r.Allocs = rounded(float64(c.allocs)/float64(c.exchanges), digits)
 	if l.bare() {
 		r.setLimit(s.Limit, s.Ratio, Curve{Latency: c.limit.all.curve(l.from), Count: c.limit.all.count()})
 		d, spec := &r.Details, l.spec()
-		d.Memcpy = rounded(median(c.copies), digits)
-		d.Memory = rounded(float64(spec.Push+spec.Pull)*8/d.Memcpy/1e3, digits)
+		if d.Memcpy = rounded(median(c.copies), digits); d.Memcpy > 0 {
+			d.Memory = rounded(float64(spec.Push+spec.Pull)*8/d.Memcpy/1e3, digits)
+		}
 	}
 	return r
 }

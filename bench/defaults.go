@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/stepvan/stepvan/bench/refit"
 	"github.com/stepvan/stepvan/internal/errs"
 )
 
@@ -36,6 +37,10 @@ func (o *Options) setDefaults() {
 	o.Nodes = cmp.Or(o.Nodes, GoNodes)
 	o.Rounds = cmp.Or(o.Rounds, defaultRounds)
 	t := o.traits()
+	if o.Workload == Refit {
+		o.Refit.SetDefaults()
+		o.Workers, o.Servers = cmp.Or(o.Workers, o.Refit.Sources()), cmp.Or(o.Servers, o.Refit.Destinations())
+	}
 	o.Workers = cmp.Or(o.Workers, t.workers, 1)
 	if o.Workload == Pairs {
 		o.Servers = cmp.Or(o.Servers, o.Workers)
@@ -120,6 +125,7 @@ func (o *Options) contradictions() (mistakes []error) {
 	refuse(w == Pairs && o.Servers != o.Workers, "--servers %d differs from --workers %d: each worker of --workload pairs has a server of its own; leave --servers out", o.Servers, o.Workers)
 	refuse(w == Pairs && inside, "--workload pairs is about processes: use --van tcp, unix or shm, without --one-process")
 	o.Cores.check(w, inside, refuse)
+	o.checkPeers(refuse)
 	refuse(!inside && len(o.Node) == 0, "Options.Node is missing: the command line of the program for each process")
 	if o.Nodes.Python() {
 		o.checkPython(func(mistake bool, what, instead string) {
@@ -128,6 +134,29 @@ func (o *Options) contradictions() (mistakes []error) {
 		refuse(len(o.Python) == 0 && !inside, "Options.Python is missing: the command line of the interpreter")
 	}
 	return mistakes
+}
+
+// checkPeers finds what does not go with nodes that have the role peer.
+func (o *Options) checkPeers(refuse func(mistake bool, format string, args ...any)) {
+	w := o.Workload
+	refuse(w != Refit && o.Refit != (refit.Spec{}), "--from, --to, --bytes, --dim, --rows, --memory, --moves and --pair need --workload refit (got %s): leave them out", w)
+	if !o.traits().alike {
+		return
+	}
+	refuse(o.Inflight != 1, "--inflight %d does not go with --workload %s, where one follows the other: leave it out", o.Inflight, w)
+	refuse(o.Cores.shared(), "--quota and --busy do not go with --workload %s: use echo, pairs or afd", w)
+	refuse(o.Van == RDMA, "--van rdma has no limit for --workload %s: use tcp, unix or shm", w)
+	if w != Refit {
+		refuse(o.Workers != 1 || o.Servers != 1, "--workload %s is between two peers: leave --workers and --servers out", w)
+		refuse(w == Put && o.Pull != smallBytes, "--pull %v has no meaning for --workload put, whose answer has %v: leave it out", o.Pull, smallBytes)
+		return
+	}
+	refuse(o.inOneProcess(), "--workload refit is about processes: use --van tcp, unix or shm, without --one-process")
+	refuse(o.Push != smallBytes || o.Pull != smallBytes, "--push and --pull have no meaning for --workload refit: use --bytes")
+	for _, mistake := range o.Refit.Check() {
+		refuse(true, "%w", mistake)
+	}
+	refuse(o.Workers != o.Refit.Sources() || o.Servers != o.Refit.Destinations(), "--workers and --servers have no meaning for --workload refit: use --from and --to")
 }
 
 // check finds what does not go with a workload, or inside one process.

@@ -44,7 +44,7 @@ func PlanGoals(goals []Goal, base Options) (plan Plan) {
 	groups := map[string]int{}
 	for _, g := range goals {
 		for _, o := range append([]Options{g.Options}, g.Others...) {
-			o.Node, o.Python, o.Env, o.Signals, o.Stderr = base.Node, base.Python, base.Env, base.Signals, base.Stderr
+			o.Node, o.Python, o.Env, o.Console = base.Node, base.Python, base.Env, base.Console
 			o.Duration, o.Rounds = base.Duration, base.Rounds
 			alike := fmt.Sprint(o.Workload, o.Van, o.nodes(), o.Work, o.Cores)
 			if _, known := groups[alike]; !known {

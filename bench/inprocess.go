@@ -52,10 +52,16 @@ func (o *Options) clusterSettings() (all []ps.Settings) {
 	base.Batch, base.Progress = config.BatchAny, o.progressSetting()
 	base.HeartbeatTimeout = heartbeatTimeout
 	base.Van, base.Local = o.vanSetting(), o.Van == Unix
-	for _, nodes := range []struct {
+	type count struct {
 		role  ps.Role
 		count int
-	}{{ps.RoleScheduler, 1}, {ps.RoleServer, o.Servers}, {ps.RoleWorker, o.Workers}} {
+	}
+	roles := []count{{ps.RoleScheduler, 1}, {ps.RoleServer, o.Servers}, {ps.RoleWorker, o.Workers}}
+	if o.traits().alike {
+		base.NumWorker, base.NumServer, base.NumPeer = 0, 0, o.Workers+o.Servers
+		roles = []count{{ps.RoleScheduler, 1}, {ps.RolePeer, base.NumPeer}}
+	}
+	for _, nodes := range roles {
 		for i := range nodes.count {
 			base.Role, base.NodeRank = nodes.role, i
 			all = append(all, base)

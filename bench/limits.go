@@ -13,6 +13,8 @@ const (
 	limitStages    = "ideal pipeline"
 	limitProcess   = "bare processes"
 	limitGo        = "go nodes"
+	limitCopies    = "bare copies"
+	limitSockets   = "bare sockets"
 )
 
 // limits describes the limit of a measurement.
@@ -39,7 +41,7 @@ func (l limits) spec() limit.Spec {
 const rdmaHead = 32 + wire.HeaderSize + 2*48
 
 func (l limits) kind() limit.Kind {
-	park := l.o.Progress == progressPark
+	park := l.o.Progress == progressPark || l.o.Workload == Refit // more processes than cores, so none may spin
 	switch {
 	case l.o.Van == Shm, l.o.Van == Mem:
 		return limit.Memory
@@ -73,6 +75,10 @@ func (l limits) name() string {
 		return t.limit
 	case l.o.Cores.shared(), l.without():
 		return ""
+	case l.o.Workload == Refit && kind == limit.Memory:
+		return limitCopies
+	case l.o.Workload == Refit:
+		return limitSockets
 	case kind == limit.Memory && l.o.InPlace:
 		return "flag"
 	case kind == limit.Memory:

@@ -18,9 +18,13 @@ func (r *Report) Name() string {
 
 // How is the part of the name after van and workload.
 func (r *Report) How() string {
-	v, out := &r.Variant, words{nodes(r.Workers, r.Servers)}
+	v, out := &r.Variant, words{r.nodes()}
 	out.add(v.Nodes.Python(), "%s", v.Nodes)
-	out.add(r.PushBytes > 0, "%v/%v", Size(r.PushBytes), Size(r.PullBytes))
+	out.add(v.Refit == nil && r.PushBytes > 0, "%v/%v", Size(r.PushBytes), Size(r.PullBytes))
+	if v.Refit != nil {
+		out.add(v.Refit.Bytes > 0, "%v", Size(v.Refit.Bytes))
+		out.add(true, "%v", v.Refit)
+	}
 	out.add(v.InPlace, "in place")
 	out.add(r.Inflight > 1, "x%d", r.Inflight)
 	out.add(v.Compute > 0, "compute %s", Micros(v.Compute))
@@ -39,6 +43,9 @@ func (r *Report) How() string {
 // Family is the same for measurements that differ only in their size and in their DataPath.
 func (r *Report) Family() string {
 	v, out := &r.Variant, words{string(r.Workload), fmt.Sprintf("%d to %d", r.Workers, r.Servers)}
+	if v.Refit != nil {
+		out = append(out[:1], v.Refit.String())
+	}
 	out.add(r.Inflight > 1, "%d in flight", r.Inflight)
 	out.add(v.Think != "", "think %s", v.Think)
 	out.add(v.Sleep != "", "sleep %s", v.Sleep)
@@ -68,6 +75,14 @@ func (w *words) add(has bool, format string, args ...any) {
 	if has {
 		*w = append(*w, fmt.Sprintf(format, args...))
 	}
+}
+
+// nodes are those of the report: 8w4s, or 8p where they are peers.
+func (r *Report) nodes() string {
+	if workloads[r.Workload].alike {
+		return fmt.Sprintf("%dp", r.Workers+r.Servers)
+	}
+	return nodes(r.Workers, r.Servers)
 }
 
 // nodes writes the numbers as launch reads them: 8w4s.

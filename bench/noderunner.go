@@ -30,6 +30,7 @@ type nodeRunner struct {
 	caller   *limit.Caller   // of worker 0
 	copier   *limit.Copier   // of worker 0
 	answerer *limit.Answerer // of the servers that the limit has
+	refit    *limit.Refit    // of all nodes of a resharding
 	profile  profile
 }
 
@@ -83,12 +84,18 @@ func (m *nodeRunner) close() {
 	if m.caller != nil {
 		m.caller.Close()
 	}
+	if m.refit != nil {
+		m.refit.Close()
+	}
 }
 
 // handleCommand runs a command and returns the reply.
 func (m *nodeRunner) handleCommand(ctx context.Context, c *command) (*reply, error) {
 	if c.Verb == verbPrepare {
-		return &reply{}, m.prepare(c.Spec)
+		if err := m.prepare(c.Spec); err != nil {
+			return nil, err
+		}
+		return m.moves(), nil
 	}
 	if m.spec == nil {
 		return nil, errs.Invalid("%s before %s", c.Verb, verbPrepare)
@@ -98,7 +105,7 @@ func (m *nodeRunner) handleCommand(ctx context.Context, c *command) (*reply, err
 		if err := m.program.check(ctx, c.Count); err != nil {
 			return nil, err
 		}
-		return &reply{}, m.program.finish(ctx)
+		return m.moves(), m.program.finish(ctx)
 	case verbMeasure:
 		return m.measure(ctx, c.Count)
 	case verbReport:
@@ -118,7 +125,7 @@ func (m *nodeRunner) prepare(s *Options) (err error) {
 	if m.spec = s; s == nil {
 		return errs.Invalid("%s without a specification", verbPrepare)
 	}
-	if !s.inOneProcess() || m.node.Role() == stepvan.RoleWorker && m.node.Rank() == 0 { // a process has one profile
+	if !s.inOneProcess() || m.node.Role() != stepvan.RoleServer && m.node.Rank() == 0 { // a process has one profile
 		if err := m.profile.start(s.Profile, m.node); err != nil {
 			return err
 		}
@@ -129,6 +136,8 @@ func (m *nodeRunner) prepare(s *Options) (err error) {
 		}
 	}
 	switch {
+	case s.traits().alike:
+		m.program, err = newPeerProgram(m.node, s, m.times)
 	case s.Workload == Barrier:
 		m.program = &barriers{node: m.node, times: m.times}
 	case m.node.Role() == stepvan.RoleServer:
@@ -165,12 +174,19 @@ func checkVan(all ps.Connections, wanted Van) error {
 // open listens for worker 0 of the limit.
 func (m *nodeRunner) open() (r *reply, err error) {
 	r = &reply{}
+	if p, ok := m.program.(*refitting); ok {
+		m.refit, r.Addr, err = limit.OpenRefit(m.spec.limit().kind(), p.share)
+		return r, err
+	}
 	m.answerer, r.Addr, err = limit.Listen(m.spec.limit().spec())
 	return r, err
 }
 
 // connect connects worker 0 to the servers of the limit.
 func (m *nodeRunner) connect(ctx context.Context, addrs []string) (err error) {
+	if m.refit != nil {
+		return m.refit.Connect(ctx, m.spec.Workers, addrs)
+	}
 	spec := m.spec.limit().spec()
 	m.copier = limit.NewCopier(spec.Push + spec.Pull)
 	m.caller, err = limit.Connect(ctx, spec, addrs...)
@@ -183,6 +199,9 @@ const copyTime = time.Millisecond
 // runLimit exchanges the same bytes without stepvan.
 func (m *nodeRunner) runLimit(count int) (r *reply, err error) {
 	switch {
+	case m.refit != nil:
+		m.times.reset()
+		r, err = m.spec.measured(func() error { return m.refit.Run(count, m.times.add) })
 	case m.answerer != nil:
 		r, err = &reply{}, m.answerer.Run(count)
 	case m.caller != nil:

@@ -5,6 +5,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/stepvan/stepvan/bench/refit"
 	"github.com/stepvan/stepvan/bench/work"
 )
 
@@ -51,6 +52,7 @@ type Options struct {
 	Nodes    Nodes         `json:"nodes"`    // programs of workers and servers; go. Others are compared with go
 	Together bool          `json:"together"` // all nodes in this process, as with the mem van
 	Cores    Cores         `json:"cores"`    // what the processes get of the cores; all of them
+	Refit    refit.Spec    `json:"refit"`    // what moves from workers to servers; workload refit only
 	Profile  string        `json:"profile"`  // folder that gets a CPU profile of each process; "": none
 
 	Duration time.Duration `json:"-"` // of all rounds, limit included; 3 s
@@ -63,10 +65,15 @@ type Options struct {
 	Python []string `json:"-"` // command line of the interpreter of nodes in Python, which has package stepvan
 	Env    []string `json:"-"` // NAME=value settings for all processes
 
-	Signals <-chan os.Signal `json:"-"` // stop the run: see launch.Signals
-	Stderr  io.Writer        `json:"-"` // of the processes; nil: nowhere
+	Console `json:"-"`
 
 	baseline bool // another measurement is compared with it; it has no limit
+}
+
+// Console is what a run has of the terminal of its program.
+type Console struct {
+	Signals <-chan os.Signal // stop the run: see launch.Signals
+	Stderr  io.Writer        // of the processes; nil: nowhere
 }
 
 // Cores says what the processes of a measurement get of the cores of the machine.

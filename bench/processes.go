@@ -19,6 +19,12 @@ func (o *Options) plan(args nodeArgs, inside *controlGroup) launch.Plan {
 	if o.Workload == Pairs { // instances of one index in their groups form a pair
 		size = o.Workers
 	}
+	if o.traits().alike {
+		return launch.Plan{
+			Peers: o.Workers + o.Servers, GroupSize: 1, Peer: command, Scheduler: inside.command(o.Node, slices.Concat(o.Node, args.list())),
+			Env: slices.Concat(o.environment(), o.Env), Stderr: o.Stderr, Signals: o.Signals,
+		}
+	}
 	return launch.Plan{
 		Workers: o.Workers / size, Servers: o.Servers / size, GroupSize: size,
 		Worker: command, Server: command, Scheduler: inside.command(o.Node, slices.Concat(o.Node, args.list())),

@@ -5,6 +5,8 @@ import (
 	"io"
 	"math"
 	"slices"
+
+	"github.com/stepvan/stepvan/bench/refit"
 )
 
 // Report is the result of a measurement, with times in us. Its JSON is one line: an object with the
@@ -58,6 +60,8 @@ type Variant struct {
 	Fresh    bool    `json:"fresh,omitempty"` // both sides write what they send and read what they get; the times are with it
 	Quota    float64 `json:"quota,omitempty"` // cores whose time all processes share
 	Busy     bool    `json:"busy,omitempty"`  // another program computes on every core
+
+	Refit *refit.Spec `json:"refit,omitempty"` // what moves; push_bytes is what each destination gets on average
 }
 
 // Details are further figures, and what the figures come from.
@@ -74,6 +78,9 @@ type Details struct {
 	Machine  string  `json:"machine"`
 
 	Throttled Throttled `json:"throttled,omitzero"` // medians of the rounds
+
+	Beyond int64 `json:"beyond_bytes,omitempty"` // memory of all processes beyond their models, while these move
+	Pairs  int   `json:"pairs,omitempty"`        // of a source and a destination
 }
 
 // flat has the fields of all parts side by side.
@@ -124,6 +131,9 @@ func newReport(o *Options) *Report {
 	r.Limit = o.limit().name()
 	if o.Nodes.Python() {
 		r.Variant.Nodes = o.Nodes
+	}
+	if o.Workload == Refit {
+		r.Variant.Refit, r.PullBytes = &o.Refit, 0
 	}
 	if o.Workload == Barrier || o.Workload == Idle {
 		r.PushBytes, r.PullBytes = 0, 0

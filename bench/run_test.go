@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/bench/refit"
 	"github.com/stepvan/stepvan/bench/work"
 	"github.com/stepvan/stepvan/internal/launch"
 )
@@ -59,6 +60,20 @@ func TestRuns(t *testing.T) {
 		"barriers":                {Workload: Barrier, Workers: 2, Servers: 2, Count: 20},
 		"barriers in a process":   {Workload: Barrier, Workers: 2, Servers: 2, Count: 20, Van: Mem},
 		"unix in one process":     {Van: Unix, Together: true, Count: 50},
+		"p2p over tcp":            {Workload: P2P, Count: 100},
+		"p2p over unix":           {Workload: P2P, Van: Unix, Push: 100 << 10, Count: 30},
+		"p2p over shm":            {Workload: P2P, Van: Shm, Push: 1 << 20, Count: 50},
+		"p2p in one process":      {Workload: P2P, Van: Mem, Count: 50},
+		"put over tcp":            {Workload: Put, Push: 100 << 10, Count: 50},
+		"put over unix":           {Workload: Put, Van: Unix, Count: 50},
+		"put over shm":            {Workload: Put, Van: Shm, Push: 100 << 10, Count: 50},
+		"put in one process":      {Workload: Put, Van: Mem, Count: 50},
+		"refit over shm":          {Workload: Refit, Van: Shm, Refit: refit.Spec{Bytes: 4 << 20}, Count: 5},
+		"refit over tcp":          {Workload: Refit, Refit: refit.Spec{Bytes: 4 << 20, Dim: 1, Row: 256}, Count: 5},
+		"refit over unix, a pair": {Workload: Refit, Van: Unix, Refit: refit.Spec{Bytes: 4 << 20, Dim: 1, Pair: true}, Count: 5},
+		"refit, one side shared":  {Workload: Refit, Van: Shm, Refit: refit.Spec{Bytes: 4 << 20, Memory: refit.One}, Count: 5},
+		"refit, private memory":   {Workload: Refit, Van: Shm, Refit: refit.Spec{Bytes: 4 << 20, Memory: refit.Torch}, Count: 5},
+		"refit of small moves":    {Workload: Refit, Van: Shm, Refit: refit.Spec{Moves: 800}, Count: 20},
 		"as if in Python":         {Nodes: NumpyNodes, Van: Shm, Count: 50},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -182,7 +197,7 @@ func TestASignalEndsARun(t *testing.T) {
 			defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 			signals := make(chan os.Signal, 1)
 			signals <- unix.SIGINT
-			_, err := Run(t.Context(), options(t, Options{Van: v, Duration: time.Hour, Signals: signals}))
+			_, err := Run(t.Context(), options(t, Options{Van: v, Duration: time.Hour, Console: Console{Signals: signals}}))
 			var interrupted *launch.Interrupted
 			require.ErrorAs(t, err, &interrupted)
 			require.Equal(t, unix.SIGINT, interrupted.Signal)
@@ -236,7 +251,7 @@ func TestASignalEndsAllThatRunTogether(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	signals := make(chan os.Signal, 1)
 	signals <- unix.SIGTERM
-	hour := Options{Duration: time.Hour, Signals: signals}
+	hour := Options{Duration: time.Hour, Console: Console{Signals: signals}}
 	mem := hour
 	mem.Van = Mem
 	_, err := RunTogether(t.Context(), options(t, hour), options(t, mem))

@@ -63,12 +63,21 @@ var further = []struct {
 	{"waiting", hasWaiting, func(r *Report) string { return CoreShare(r.Details.Waiting) }},
 	{"lost", hasBusy, func(r *Report) string { return fmt.Sprintf("%.3g%%", r.Details.Lost*100) }},
 	{"throttled/s", hasQuota, func(r *Report) string { return fmt.Sprintf("%.3g", r.Details.Throttled.Count) }},
+	{"GB/s", hasMoves, func(r *Report) string { return fmt.Sprintf("%.3g", r.Gbps/8) }},
+	{"beyond/process", hasMoves, func(r *Report) string { return mebibytes(r.Details.Beyond, r.Workers+r.Servers) }},
+	{"beyond/pair", hasMoves, func(r *Report) string { return mebibytes(r.Details.Beyond, r.Details.Pairs) }},
 	{"stopped", hasQuota, func(r *Report) string { return fmt.Sprintf("%.3g%%", r.Details.Throttled.Time*100) }},
 }
 
+func hasMoves(r *Report) bool   { return r.Variant.Refit != nil }
 func hasWaiting(r *Report) bool { return r.Details.Waiting > 0 }
 func hasBusy(r *Report) bool    { return r.Variant.Busy }
 func hasQuota(r *Report) bool   { return r.Variant.Quota > 0 }
+
+// mebibytes is the part of so many bytes that each of n has.
+func mebibytes(bytes int64, n int) string {
+	return fmt.Sprintf("%.3gMiB", float64(bytes)/float64(max(n, 1))/(1<<20))
+}
 
 // orNone returns "-" in place of a figure of the limit when there is no limit.
 func orNone(r *Report, figure string) string {
@@ -142,6 +151,26 @@ var explained = []struct {
 	{
 		hasWaiting,
 		"waiting: processor time of a worker's process while the server computes, all threads, by the time on the clock; idle: of the node that uses most.",
+	},
+	{
+		limitedBy(limitCopies),
+		"bare copies: as many processes as destinations copy the same boxes out of mapped files, in lock-step; the sources sleep.",
+	},
+	{
+		limitedBy(limitSockets),
+		"bare sockets: the same pairs of processes write and read as many bytes, in lock-step.",
+	},
+	{
+		hasMoves,
+		"refit: from the end of one run of the plan to that of the next, at a destination. GB/s: bytes that reach destinations. beyond: memory of all processes beyond the models while they move, by processes, and by pairs of a source and a destination.",
+	},
+	{
+		func(r *Report) bool { return r.Workload == P2P },
+		"p2p: a tensor goes to another peer by Send and Recv, and back.",
+	},
+	{
+		func(r *Report) bool { return r.Workload == Put },
+		"put: a Put with a note, and the answer of 8 bytes that the other peer's driver sends for it.",
 	},
 	{
 		func(r *Report) bool { return r.Workload == Batch },

@@ -18,10 +18,13 @@ const (
 	Batch   Workload = "batch"   // a server takes and answers a batch that has arrived
 	Idle    Workload = "idle"    // nothing is exchanged: what that costs the processor
 	Start   Workload = "start"   // processes start, exchange once and stop
+	P2P     Workload = "p2p"     // two peers send a tensor back and forth
+	Put     Workload = "put"     // a peer writes into a window of another, which answers the note
+	Refit   Workload = "refit"   // the weights of a model move from one parallel layout to another
 )
 
 // Workloads lists them all.
-var Workloads = []Workload{Echo, AFD, AFD3, Incast, Fanout, Pairs, Weights, Barrier, Batch, Idle, Start}
+var Workloads = []Workload{Echo, AFD, AFD3, Incast, Fanout, Pairs, Weights, Barrier, Batch, Idle, Start, P2P, Put, Refit}
 
 // Sizes and time of one layer of Step-3. It has 128 tokens of hidden size 7168, pushed as
 // fp8 and pulled as bf16, and three stages of 273 us.
@@ -48,6 +51,7 @@ type traits struct {
 	bare                       bool          // the limit is an exchange of worker 0 and servers without stepvan
 	limit                      string        // name of a limit that is not such an exchange alone; "": none
 	python, peers              bool          // nodes in Python, or peers, can run it
+	alike                      bool          // the nodes have the role peer. The first of them are called workers, the others servers
 }
 
 var workloads = map[Workload]traits{
@@ -62,6 +66,9 @@ var workloads = map[Workload]traits{
 	Batch:   {workers: 8, inflight: batchInflight, echoes: true, lockStep: true, python: true},
 	Idle:    {echoes: true, python: true},
 	Start:   {echoes: true, limit: limitProcess},
+	P2P:     {echoes: true, bare: true, alike: true},
+	Put:     {pull: smallBytes, bare: true, alike: true},
+	Refit:   {bare: true, alike: true},
 }
 
 // traits of the workload. Those of an unknown one are all zero.

@@ -15,6 +15,8 @@
 //
 // With Spec.Work the sides also do what programs do besides exchanging: see package work.
 //
+// A Refit is one process of a bare resharding: see package refit.
+//
 // A Copier measures a copy of the same bytes within one thread.
 //
 // # Threads and memory

@@ -247,3 +247,25 @@ func (b *block) eachRow(memory []byte, version uint64, f func(row []byte, value 
 		f(memory[at:][:b.extent[last]*elementBytes], uint16(value))
 	}
 }
+
+// Rows is how a box is copied: Count rows of Bytes, which begin so many bytes apart in the memory of each side.
+type Rows struct {
+	Count, Bytes int64
+	To, From     int64 // bytes from one row to the next, at the destination and at the source
+}
+
+// Rows of the move, seen from its destination. Rows that touch on both sides are one.
+func (m *Move) Rows() Rows {
+	last := len(m.Extent) - 1
+	r := Rows{Count: 1, Bytes: m.Extent[last] * elementBytes}
+	if last > 0 {
+		r.Count, r.To, r.From = m.Extent[0], m.Mine.Strides[0]*elementBytes, m.Theirs.Strides[0]*elementBytes
+	}
+	if r.To == r.Bytes && r.From == r.Bytes {
+		return Rows{Count: 1, Bytes: r.Count * r.Bytes}
+	}
+	return r
+}
+
+// Bytes of the move.
+func (m *Move) Bytes() int64 { return bytesOf(m.Extent) }

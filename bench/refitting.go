@@ -1,0 +1,257 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"runtime/debug"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/bench/refit"
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/peer"
+	"github.com/stepvan/stepvan/ps"
+	"github.com/stepvan/stepvan/tensor"
+	"github.com/stepvan/stepvan/trace"
+)
+
+// refitting is the program of a source or a destination of a resharding. One goroutine uses it.
+type refitting struct {
+	node    *ps.Node
+	spec    *Options
+	share   *refit.Share
+	region  *tensor.Region // of the share; nil where its memory is private
+	plan    *peer.Plan     // from the first check on
+	version uint64
+	times   latencies
+	memory  int64 // bytes of the process: before the plan, or the most while it runs
+}
+
+func newRefitting(n *ps.Node, s *Options, times latencies) (*refitting, error) {
+	rank := int(n.Rank())
+	destination := rank >= s.Workers
+	if destination {
+		rank -= s.Workers
+	}
+	share, err := s.Refit.Share(destination, rank)
+	if err != nil {
+		return nil, err
+	}
+	p := &refitting{node: n, spec: s, share: share, times: times}
+	if p.inFile() {
+		if p.region, err = n.Memory().AllocFile(int(max(share.Bytes, 1))); err != nil {
+			return nil, err
+		}
+		share.Use(p.region.Bytes())
+	} else {
+		share.Use(make([]byte, max(share.Bytes, 1)))
+	}
+	share.Fill(0) // touches all of it
+	debug.FreeOSMemory()
+	p.memory, err = ownMemory()
+	return p, err
+}
+
+// inFile reports whether the model of this process is in a memory file.
+func (p *refitting) inFile() bool {
+	switch p.spec.Refit.Memory {
+	case refit.Torch:
+		return false
+	case refit.One:
+		return p.share.Destination
+	}
+	return true
+}
+
+// agree makes the plan with the other processes.
+func (p *refitting) agree(ctx context.Context) (err error) {
+	moves := make([]peer.Move, len(p.share.Moves))
+	whole := tensor.ShapeOf(p.share.Bytes / int64(tensor.BFloat16.Size()))
+	var model tensor.Tensor
+	if p.region != nil {
+		model, err = tensor.FromRegion(p.region, 0, tensor.BFloat16, whole)
+	} else {
+		model, err = tensor.FromBytes(tensor.BFloat16, whole, p.share.Memory())
+	}
+	if err != nil {
+		return err
+	}
+	for i := range p.share.Moves {
+		m := &p.share.Moves[i]
+		view, err := model.AsStrided(tensor.ShapeOf(m.Extent...), m.Mine.Strides, m.Mine.At/int64(tensor.BFloat16.Size()))
+		if err != nil {
+			return err
+		}
+		moves[i] = peer.Move{ID: m.ID, Peer: m.Peer, View: view, Label: m.Label}
+	}
+	sends, recvs := moves, []peer.Move(nil)
+	if p.share.Destination {
+		sends, recvs = nil, moves
+	}
+	if p.plan, err = p.node.Peer().Plan(ctx, "refit", sends, recvs); err != nil {
+		return err
+	}
+	return checkVan(p.node.Connections(), p.spec.Van)
+}
+
+// refitChecks is how many runs a check has while it looks at the memory.
+const refitChecks = 5
+
+// check runs a version of its own, and compares all elements that have come. Then it looks at the memory that some runs
+// take.
+func (p *refitting) check(ctx context.Context, _ int) error {
+	if p.plan == nil {
+		if err := p.agree(ctx); err != nil {
+			return err
+		}
+	}
+	p.version++
+	if p.share.Destination {
+		clear(p.share.Memory())
+	} else {
+		p.share.Fill(p.version)
+	}
+	if err := p.once(ctx); err != nil {
+		return err
+	}
+	if err := p.share.Check(p.version); err != nil {
+		return fmt.Errorf("version %d: %w", p.version, err)
+	}
+	debug.FreeOSMemory()
+	watching := watchMemory()
+	var err error
+	for range refitChecks {
+		p.version++
+		err = errors.Join(err, p.once(ctx))
+	}
+	memory, watchErr := watching()
+	p.memory = memory
+	return errors.Join(err, watchErr)
+}
+
+func (p *refitting) once(ctx context.Context) error {
+	h, err := p.plan.Begin(p.version)
+	if err != nil {
+		return err
+	}
+	return h.Wait(ctx)
+}
+
+// run runs the plan count times. Budget: 0 allocations.
+func (p *refitting) run(ctx context.Context, count int) error {
+	for last := trace.Now(); count > 0; count-- {
+		p.version++
+		if err := p.once(ctx); err != nil {
+			return err
+		}
+		next := trace.Now()
+		p.times.add(time.Duration(next - last))
+		last = next
+	}
+	return nil
+}
+
+func (p *refitting) finish(context.Context) error { return nil }
+
+// moves tells the coordinator about the moves of a resharding. Other programs have nothing to tell.
+func (m *nodeRunner) moves() *reply {
+	p, ok := m.program.(*refitting)
+	if !ok {
+		return &reply{}
+	}
+	r := &reply{Memory: p.memory}
+	if p.share.Destination {
+		r.Moved = p.share.Moved
+		seen := map[stepvan.Rank]bool{}
+		for i := range p.share.Moves {
+			seen[p.share.Moves[i].Peer] = true
+		}
+		r.Pairs = len(seen)
+	}
+	return r
+}
+
+// moves is what the coordinator knows of the moves of a resharding.
+type moves struct {
+	bytes  int64 // of all
+	pairs  int
+	before int64 // memory of all processes without the plan
+	beyond int64
+}
+
+// add adds what processes say before they have a plan.
+func (m *moves) add(replies []reply) {
+	for _, r := range replies {
+		m.bytes, m.pairs, m.before = m.bytes+r.Moved, m.pairs+r.Pairs, m.before+r.Memory
+	}
+}
+
+// checked adds what all processes say after a check.
+func (m *moves) checked(replies []reply) {
+	sum := -m.before
+	for _, r := range replies {
+		sum += r.Memory
+	}
+	if m.beyond == 0 { // the files of the limit belong to what comes later
+		m.beyond = sum
+	}
+}
+
+func (m *moves) report(r *Report) {
+	if r.Workload == Refit {
+		r.PushBytes, r.Details.Beyond, r.Details.Pairs = m.bytes/int64(r.Servers), m.beyond, m.pairs
+	}
+}
+
+var pss = regexp.MustCompile(`(?m)^Pss: +(\d+) kB`)
+
+// ownMemory is the memory of this process. Pages that n processes share count as 1/n.
+func ownMemory() (int64, error) {
+	text, err := os.ReadFile("/proc/self/smaps_rollup")
+	if err != nil {
+		return 0, err
+	}
+	found := pss.FindSubmatch(text)
+	if found == nil {
+		return 0, errs.Invalid("the kernel does not report Pss: use one with /proc/self/smaps_rollup")
+	}
+	kib, err := strconv.ParseInt(string(found[1]), 10, 64)
+	return kib << 10, err
+}
+
+// watchEvery is how often watchMemory looks. A look at a GiB takes some milliseconds.
+const watchEvery = 20 * time.Millisecond
+
+// watchMemory looks at the memory of this process until the function that it returns is called. That returns the most
+// that was seen, which includes a last look.
+func watchMemory() (stop func() (int64, error)) {
+	var most int64
+	var failed error
+	look := func() {
+		n, err := ownMemory()
+		most, failed = max(most, n), errors.Join(failed, err)
+	}
+	end := make(chan struct{})
+	var ended sync.WaitGroup
+	ended.Go(func() {
+		for {
+			select {
+			case <-end:
+				return
+			case <-time.After(watchEvery):
+				look()
+			}
+		}
+	})
+	return func() (int64, error) {
+		close(end)
+		ended.Wait()
+		look()
+		return most, failed
+	}
+}
