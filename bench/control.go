@@ -45,6 +45,7 @@ type reply struct {
 	Error   string        `json:"error,omitempty"`
 	Addr    string        `json:"addr,omitempty"`    // of open
 	Counts  counts        `json:"counts,omitempty"`  // of report
+	Ends    ends          `json:"ends,omitempty"`    // of report, refit
 	Elapsed time.Duration `json:"elapsed,omitempty"` // of measure and limit
 	Allocs  uint64        `json:"allocs,omitempty"`  // of measure, of a process of its own
 	CPU     time.Duration `json:"cpu,omitempty"`     // of measure, of a process of its own

@@ -44,6 +44,9 @@ func newCoordinator(o *Options, t *turn, inside *controlGroup) *coordinator {
 		c.exchange.timed = c.servers
 	}
 	c.limit = series{verb: verbLimit, atLeast: 1, all: newLatencies()}
+	if o.Workload == Refit {
+		c.limit.atLeast = refitCount
+	}
 	if l := o.limit(); l.bare() {
 		caller := c.workers[:1]
 		c.limit.nodes, c.limit.timed = [][]*controlConn{c.servers[:l.servers()], caller}, caller
@@ -62,6 +65,7 @@ const (
 	secondTryTime    = 100 * time.Millisecond
 	maxCount         = 1 << 24 // per round
 	incastCount      = 32      // of each worker, per round
+	refitCount       = 4       // runs of a plan, per round
 	minRounds        = 3       // even when the time is over
 	refitRounds      = 7       // likewise, of resharding
 )
@@ -206,8 +210,11 @@ func (o *Options) minRounds() int {
 // minCount is the least number of exchanges of a worker in a round. With many workers it is so
 // large that the beginning and the end of the round do not matter.
 func (o *Options) minCount() int {
-	if o.Workload == Incast {
+	switch o.Workload {
+	case Incast:
 		return incastCount
+	case Refit:
+		return refitCount
 	}
 	return o.Inflight
 }
@@ -305,6 +312,15 @@ func (c *coordinator) collectLatencies(s *series) (latencies, error) {
 	replies, err := c.execute(command{Verb: verbReport}, s.timed)
 	if err != nil {
 		return own, err
+	}
+	if c.opts.Workload == Refit {
+		var all []ends
+		for _, r := range replies {
+			all = append(all, r.Ends)
+		}
+		if err := own.addRuns(all); err != nil {
+			return own, err
+		}
 	}
 	for _, r := range replies {
 		if err := own.addCounts(r.Counts); err != nil {

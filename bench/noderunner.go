@@ -109,6 +109,9 @@ func (m *nodeRunner) handleCommand(ctx context.Context, c *command) (*reply, err
 	case verbMeasure:
 		return m.measure(ctx, c.Count)
 	case verbReport:
+		if p, ok := m.program.(*refitting); ok {
+			return &reply{Ends: p.ends}, nil
+		}
 		return &reply{Counts: m.times.counts()}, nil
 	case verbOpen:
 		return m.open()
@@ -151,6 +154,10 @@ func (m *nodeRunner) prepare(s *Options) (err error) {
 // measure runs a round, and times it.
 func (m *nodeRunner) measure(ctx context.Context, count int) (*reply, error) {
 	m.times.reset()
+	p, moves := m.program.(*refitting)
+	if moves {
+		p.ends.begin()
+	}
 	r, err := m.spec.measured(func() error { return m.program.run(ctx, count) })
 	if err == nil {
 		err = m.program.finish(ctx)
@@ -200,8 +207,9 @@ const copyTime = time.Millisecond
 func (m *nodeRunner) runLimit(count int) (r *reply, err error) {
 	switch {
 	case m.refit != nil:
-		m.times.reset()
-		r, err = m.spec.measured(func() error { return m.refit.Run(count, m.times.add) })
+		p, _ := m.program.(*refitting)
+		p.ends.begin()
+		r, err = m.spec.measured(func() error { return m.refit.Run(count, func(time.Duration) { p.ends.add() }) })
 	case m.answerer != nil:
 		r, err = &reply{}, m.answerer.Run(count)
 	case m.caller != nil:

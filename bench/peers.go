@@ -19,7 +19,7 @@ import (
 func newPeerProgram(n *ps.Node, s *Options, times latencies) (program, error) {
 	switch s.Workload {
 	case Refit:
-		return newRefitting(n, s, times)
+		return newRefitting(n, s)
 	case Put:
 		return newPutting(n, s, times)
 	}

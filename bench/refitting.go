@@ -17,7 +17,6 @@ import (
 	"github.com/stepvan/stepvan/peer"
 	"github.com/stepvan/stepvan/ps"
 	"github.com/stepvan/stepvan/tensor"
-	"github.com/stepvan/stepvan/trace"
 )
 
 // refitting is the program of a source or a destination of a resharding. One goroutine uses it.
@@ -28,11 +27,11 @@ type refitting struct {
 	region  *tensor.Region // of the share; nil where its memory is private
 	plan    *peer.Plan     // from the first check on
 	version uint64
-	times   latencies
+	ends    ends
 	memory  int64 // bytes of the process: before the plan, or the most while it runs
 }
 
-func newRefitting(n *ps.Node, s *Options, times latencies) (*refitting, error) {
+func newRefitting(n *ps.Node, s *Options) (*refitting, error) {
 	rank := int(n.Rank())
 	destination := rank >= s.Workers
 	if destination {
@@ -42,7 +41,7 @@ func newRefitting(n *ps.Node, s *Options, times latencies) (*refitting, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &refitting{node: n, spec: s, share: share, times: times}
+	p := &refitting{node: n, spec: s, share: share, ends: newEnds()}
 	if p.inFile() {
 		if p.region, err = n.Memory().AllocFile(int(max(share.Bytes, 1))); err != nil {
 			return nil, err
@@ -144,14 +143,12 @@ func (p *refitting) once(ctx context.Context) error {
 
 // run runs the plan count times. Budget: 0 allocations.
 func (p *refitting) run(ctx context.Context, count int) error {
-	for last := trace.Now(); count > 0; count-- {
+	for ; count > 0; count-- {
 		p.version++
 		if err := p.once(ctx); err != nil {
 			return err
 		}
-		next := trace.Now()
-		p.times.add(time.Duration(next - last))
-		last = next
+		p.ends.add()
 	}
 	return nil
 }

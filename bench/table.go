@@ -162,7 +162,7 @@ var explained = []struct {
 	},
 	{
 		hasMoves,
-		"refit: from the end of one run of the plan to that of the next, at a destination. GB/s: bytes that reach destinations. beyond: memory of all processes beyond the models while they move, by processes, and by pairs of a source and a destination.",
+		"refit: from the end of one run of the plan to that of the next, at the last destination. GB/s: bytes that reach destinations. beyond: memory of all processes beyond the models while they move, by processes, and by pairs of a source and a destination.",
 	},
 	{
 		func(r *Report) bool { return r.Workload == P2P },

@@ -44,6 +44,9 @@ Workloads:
     batch    8 workers, one server: taking a batch that has arrived, and answering it
     idle     nodes exchange nothing: the processor time that they use
     start    processes start, exchange once and stop
+    p2p      two peers send a tensor back and forth
+    put      a peer writes into a window of another one, which answers the note
+    refit    the weights of a model move from one parallel layout to another
 
 Limits: non-blocking sockets in tight loops; with --progress park Go's netpoll; with
 shared memory two processes that copy the bytes and raise a flag.
@@ -73,6 +76,13 @@ these nodes with NIXL.
 NIXL, in turns with the others. It measures echo and afd with one worker and one server, and
 --van shm, tcp and rdma. It needs NIXL: pip install --no-deps nixl-cu12==1.5.1 nixl==1.5.1 numpy
 
+--from and --to are the layouts of refit: tp, ep and dp with the ranks that share matrices,
+experts, and copies of all. Each rank is a process, and package reshard plans what moves.
+The limit over shared memory is bare processes that copy the same boxes out of mapped
+files; over sockets the same pairs write and read as many bytes. Column beyond is the
+memory of all processes beyond their models. --pair leaves one source and one destination;
+--moves 10000 moves so many pieces of 8 bytes.
+
 --json writes one object per measurement. The first fields say what was measured:
 workload, van, workers, servers, push_bytes, pull_bytes, inflight, progress.
 The times of an exchange follow: p50_us, p90_us, p99_us, p999_us, max_us.
@@ -96,6 +106,9 @@ const benchExample = `    stepvan bench                                         
     stepvan bench --workload afd --van shm --fresh        programs write and read the bytes
     stepvan bench --workload echo,afd --van shm --nodes go,torch     Python beside Go
     stepvan bench --workload echo,afd --van shm --nodes go,torch --peer nixl
+    stepvan bench --workload p2p --van shm,tcp --sweep    tagged transfers
+    stepvan bench --workload refit --van shm,tcp --from tp4 --to tp2ep2 --dim 1 --rows 512
+    stepvan bench --workload refit --van shm --from tp4 --to dp2 --moves 10000
     stepvan bench compare old.json new.json               what has changed`
 
 func newBench(self launch.Program) *cobra.Command {

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/stepvan/stepvan/bench"
+	"github.com/stepvan/stepvan/bench/refit"
 	"github.com/stepvan/stepvan/bench/work"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/launch"
@@ -28,6 +29,7 @@ type benchFlags struct {
 	pushes, pulls               sizes
 	thinks                      thinks
 	sweep                       bool
+	bytes, rows                 bench.Size // of the model of refit
 	options                     bench.Options
 	json                        bool
 	html                        string
@@ -50,6 +52,14 @@ func (f *benchFlags) define(c *cobra.Command) {
 	flags.BoolVar(&o.Work.Sleep, "sleep", false, "the server sleeps for the time of --think instead of computing, so that both sides wait")
 	flags.BoolVar(&o.Work.Fresh, "fresh", false, "both sides of echo or afd write what they send anew, and read what they get")
 	flags.Var(&o.Bulk, "bulk", "also keep one pull of this size in flight (default none)")
+	flags.Var(&o.Refit.From, "from", "layout of the sources of refit, like tp4 or tp2ep2 (default tp4)")
+	flags.Var(&o.Refit.To, "to", "layout of the destinations of refit (default tp2ep2, with --moves dp2)")
+	flags.Var(&f.bytes, "bytes", "size of the model of refit (default 1GiB)")
+	flags.IntVar(&o.Refit.Dim, "dim", 0, "dimension along which the matrices of refit are divided: 0 rows, 1 columns")
+	flags.Var(&f.rows, "rows", "bytes that lie side by side on both sides of refit with --dim 1 (default 2KiB)")
+	flags.StringVar((*string)(&o.Refit.Memory), "memory", "", "memory of the models of refit: "+words(refit.Memories)+"; one: only that of the destinations is shared, torch: none (default shared)")
+	flags.IntVar(&o.Refit.Moves, "moves", 0, "so many moves of 8 bytes in place of the model of refit (default a model)")
+	flags.BoolVar(&o.Refit.Pair, "pair", false, "only the first source and the first destination of refit take part")
 	flags.StringSliceVar(&f.progresses, "progress", f.progresses, "how nodes wait: "+strings.Join(bench.Progresses, ", "))
 	flags.StringSliceVar(&f.nodes, "nodes", f.nodes, "programs of workers and servers: "+words(bench.AllNodes)+"; numpy and torch are in Python and compared with go")
 	flags.StringSliceVar(&f.peers, "peer", nil, "also measure this library, with echo and afd between two processes: "+words(bench.Peers))
@@ -66,7 +76,7 @@ func (f *benchFlags) define(c *cobra.Command) {
 	flags.StringVar(&f.html, "html", "", "write a page with curves to this file (default none)")
 	c.MarkFlagsMutuallyExclusive("duration", "count")
 	c.MarkFlagsMutuallyExclusive("sweep", "push")
-	for _, name := range []string{"push", "pull", "bulk", "think", "quota"} {
+	for _, name := range []string{"push", "pull", "bulk", "think", "quota", "from", "to", "bytes", "rows"} {
 		flags.Lookup(name).DefValue = "" // the help texts name the defaults
 	}
 }
@@ -86,6 +96,7 @@ func (f *benchFlags) base(errOut io.Writer) (o bench.Options, err error) {
 		return o, err
 	}
 	o = f.options
+	o.Refit.Bytes, o.Refit.Row = int64(f.bytes), int64(f.rows)
 	o.Stderr = errOut
 	switch {
 	case o.Count > 0:
@@ -145,6 +156,9 @@ func (f *benchFlags) checkNumbers() error {
 		{"pin", []int{o.Cores.Pin}},
 		{"compute", []int{int(o.Compute)}},
 		{"duration", []int{int(o.Duration)}},
+		{"bytes", []int{int(f.bytes)}},
+		{"rows", []int{int(f.rows)}},
+		{"moves", []int{o.Refit.Moves}},
 	} {
 		if f.given(number.flag) && slices.ContainsFunc(number.values, func(n int) bool { return n < 1 }) {
 			return errs.Invalid("--%s must be above 0: leave it out for the default", number.flag)
@@ -172,7 +186,7 @@ func (f *benchFlags) checkGoals() (bool, error) {
 	}
 	for _, name := range []string{
 		"van", "workers", "servers", "push", "pull", "sweep", "inflight", "in-place", "compute", "think", "sleep", "fresh", "bulk",
-		"progress", "one-process", "count", "pin", "quota", "busy", "profile",
+		"progress", "one-process", "count", "pin", "quota", "busy", "profile", "from", "to", "bytes", "dim", "rows", "memory", "moves", "pair",
 	} {
 		if f.given(name) {
 			return true, errs.Invalid("--%s does not go with the goals, which have vans, nodes and sizes of their own: choose another workload with --workload %s", name, words(bench.Workloads))
