@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/bench/refit"
 )
 
 // verb names what a node has to do.
@@ -26,10 +27,11 @@ const (
 
 // command is one line from the coordinator to a node. The node answers each with one reply.
 type command struct {
-	Verb  verb     `json:"verb"`
-	Spec  *Options `json:"spec,omitempty"`  // of prepare
-	Count int      `json:"count,omitempty"` // of check, measure, limit: exchanges per worker
-	Addrs []string `json:"addrs,omitempty"` // of connect
+	Verb  verb         `json:"verb"`
+	Spec  *Options     `json:"spec,omitempty"`  // of prepare
+	Share *refit.Share `json:"share,omitempty"` // of prepare, resharding in Python
+	Count int          `json:"count,omitempty"` // of check, measure, limit: exchanges per worker
+	Addrs []string     `json:"addrs,omitempty"` // of connect
 }
 
 // hello is the first line of a node.

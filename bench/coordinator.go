@@ -133,9 +133,8 @@ func (c *coordinator) close() {
 // begin prepares servers before workers, checks the bytes of some exchanges, and connects the nodes
 // of the limit.
 func (c *coordinator) begin() error {
-	prepare := command{Verb: verbPrepare, Spec: &c.opts}
-	for _, role := range [][]*controlConn{c.servers, c.workers} {
-		prepared, err := c.execute(prepare, role)
+	for i, role := range [][]*controlConn{c.servers, c.workers} {
+		prepared, err := c.prepare(role, i == 0)
 		if err != nil {
 			return err
 		}
@@ -161,6 +160,24 @@ func (c *coordinator) begin() error {
 	}
 	_, err = c.execute(command{Verb: verbConnect, Addrs: addrs}, c.limit.timed)
 	return err
+}
+
+// prepare prepares the nodes of a role. Those of resharding in Python get their shares, since they cannot plan.
+func (c *coordinator) prepare(nodes []*controlConn, servers bool) ([]reply, error) {
+	for rank, conn := range nodes {
+		cmd := command{Verb: verbPrepare, Spec: &c.opts}
+		if c.opts.Workload == Refit && c.opts.Nodes.Python() {
+			share, err := c.opts.Refit.Share(servers, rank)
+			if err != nil {
+				return nil, err
+			}
+			cmd.Share = share
+		}
+		if err := conn.send(cmd); err != nil {
+			return nil, fmt.Errorf("%s: %w", conn.name, err)
+		}
+	}
+	return collectReplies(nodes)
 }
 
 // check checks the bytes of some exchanges.

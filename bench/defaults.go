@@ -186,23 +186,23 @@ func checkWork(o *Options, refuse func(mistake bool, format string, args ...any)
 
 // checkPython finds options that nodes in Python do not have.
 func (o *Options) checkPython(refuse func(mistake bool, what, instead string)) {
-	able, peer := o.traits().python, o.Nodes.peer()
-	if peer {
-		able = o.traits().peers
-	}
+	peer := o.Nodes.peer()
 	var others []string
 	for _, w := range Workloads {
-		if t := workloads[w]; t.peers || t.python && !peer {
+		if o.Nodes.run(w) {
 			others = append(others, string(w))
 		}
 	}
-	refuse(!able, fmt.Sprintf("--workload %s", o.Workload), "use "+alternatives(others))
+	refuse(!o.Nodes.run(o.Workload), fmt.Sprintf("--workload %s", o.Workload), "use "+alternatives(others))
 	refuse(o.inOneProcess(), "one process", "use --van tcp, unix or shm, without --one-process")
 	refuse(o.Bulk != 0, "--bulk", "leave it out")
 	refuse(o.Work.Fresh && o.Inflight > 1, "--fresh with several exchanges in flight", "leave --inflight out")
 	refuse(o.Profile != "", "--profile", "use a profiler that knows Python")
 	refuse(o.Cores.Busy && len(o.Work.Think) > 0 && !o.Work.Sleep, "--busy with a server that computes", "add --sleep, since its computing is measured only in Go")
 	refuse(peer && o.Van == Unix, "--van unix", "use shm, tcp or rdma")
+	if o.Nodes == GlooNodes {
+		return
+	}
 	refuse(peer && (o.Workers > 1 || o.Servers > 1 || o.Inflight > 1), "more than one worker, server or exchange in flight", "leave out --workers, --servers and --inflight")
 	refuse(peer && o.InPlace, "--in-place", "leave it out")
 	refuse(peer && o.Progress == progressPark, "--progress park", "use auto or spin: it polls")
@@ -211,5 +211,8 @@ func (o *Options) checkPython(refuse func(mistake bool, what, instead string)) {
 // alternatives writes words as "a, b or c".
 func alternatives(words []string) string {
 	last := len(words) - 1
+	if last == 0 {
+		return words[0]
+	}
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }

@@ -10,7 +10,7 @@ import (
 // memory that a run may use.
 const memoryShare = 0.8
 
-var processBytes = map[Nodes]int64{GoNodes: 24 << 20, NumpyNodes: 64 << 20, TorchNodes: 320 << 20, NixlNodes: 272 << 20}
+var processBytes = map[Nodes]int64{GoNodes: 24 << 20, NumpyNodes: 64 << 20, TorchNodes: 320 << 20, NixlNodes: 272 << 20, GlooNodes: 320 << 20}
 
 // memory estimates the bytes that a measurement needs.
 func (o *Options) memory() int64 {
@@ -29,6 +29,9 @@ func (o *Options) memory() int64 {
 		bare = int64(1+2*d.limit().servers()) * (push + pull) // a file that both map, or a buffer at each end
 	}
 	process := processBytes[d.Nodes]
+	if d.Workload == Refit { // sources, their copies for the limit, and destinations; buffers of gloo
+		return d.Refit.Bytes*int64(2*d.Refit.From.Data+2*d.Refit.To.Data*d.Refit.To.Expert) + int64(d.Workers+d.Servers)*process
+	}
 	return int64(d.Workers)*(worker+process) + int64(d.Servers)*(server+int64(d.Bulk)+process) + bare
 }
 

@@ -19,12 +19,13 @@ const (
 	NumpyNodes Nodes = "numpy" // in Python, with arrays of numpy
 	TorchNodes Nodes = "torch" // in Python, with tensors of torch
 	NixlNodes  Nodes = "nixl"  // agents of NIXL in Python, another library that exchanges the same bytes
+	GlooNodes  Nodes = "gloo"  // torch.distributed in Python, as Megatron-core uses it to reshard
 )
 
 // AllNodes lists the programs over stepvan. Peers lists those over other libraries, for comparison.
 var (
 	AllNodes = []Nodes{GoNodes, NumpyNodes, TorchNodes}
-	Peers    = []Nodes{NixlNodes}
+	Peers    = []Nodes{NixlNodes, GlooNodes}
 )
 
 // Python reports whether the nodes are programs in Python.
@@ -32,6 +33,19 @@ func (n Nodes) Python() bool { return n == NumpyNodes || n == TorchNodes || n.pe
 
 // peer reports whether the nodes are programs over another library. Those need no scheduler.
 func (n Nodes) peer() bool { return slices.Contains(Peers, n) }
+
+// run reports whether the nodes can run a workload.
+func (n Nodes) run(w Workload) bool {
+	switch t := workloads[w]; {
+	case n == GlooNodes:
+		return w == Refit
+	case n.peer():
+		return t.peers
+	case n.Python():
+		return t.python
+	}
+	return true
+}
 
 // flag is the flag that asks for these nodes.
 func (n Nodes) flag() string {
@@ -57,7 +71,8 @@ func (o *Options) nodeCommand(args nodeArgs) []string {
 var (
 	errNoPackage = errors.New("has no package stepvan: " +
 		"pip install ./python in a clone of the repository, or a wheel, and name the interpreter with --python (of `make installed-wheel`: .cache/venv/bin/python)")
-	errNoNixl = errors.New("has no NIXL, which --peer nixl needs: pip install --no-deps nixl-cu12==1.5.1 nixl==1.5.1 numpy")
+	errNoTorch = errors.New("has no torch, which --nodes torch and --peer gloo need: pip install torch")
+	errNoNixl  = errors.New("has no NIXL, which --peer nixl needs: pip install --no-deps nixl-cu12==1.5.1 nixl==1.5.1 numpy")
 )
 
 // explainMissing says what to install when nodes in Python did not start because a package is
@@ -70,7 +85,7 @@ func (o *Options) explainMissing(err error) error {
 	for _, line := range failure.Stderr {
 		_, missing, _ := strings.Cut(line, "No module named ")
 		missing = strings.TrimLeft(missing, "'")
-		for prefix, why := range map[string]error{"stepvan": errNoPackage, "nixl": errNoNixl} {
+		for prefix, why := range map[string]error{"stepvan": errNoPackage, "nixl": errNoNixl, "torch": errNoTorch} {
 			if strings.HasPrefix(missing, prefix) {
 				return fmt.Errorf("%s %w", strings.Join(o.Python, " "), why)
 			}

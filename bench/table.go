@@ -129,6 +129,10 @@ var explained = []struct {
 		"nixl: the same bytes by two agents of NIXL in Python over UCX, each way a write with a notification; both poll.",
 	},
 	{
+		func(r *Report) bool { return r.Variant.Nodes == GlooNodes },
+		"gloo: torch.distributed in Python as Megatron-core uses it: contiguous boxes, batch_isend_irecv, and a copy into the parameter; always over TCP.",
+	},
+	{
 		func(r *Report) bool { return r.Variant.Think != "" },
 		"think: how long the server computes before an answer. The times, and those of the limit, are without it.",
 	},

@@ -12,10 +12,10 @@ import (
 
 // Share is what one process has of the model, and its moves.
 type Share struct {
-	Destination bool // it receives; otherwise it sends
-	Bytes       int64
-	Moves       []Move
-	Moved       int64 // bytes of all moves
+	Destination bool   `json:"destination"` // it receives; otherwise it sends
+	Bytes       int64  `json:"bytes"`
+	Moves       []Move `json:"moves"`
+	Moved       int64  `json:"moved"` // bytes of all moves
 
 	tensors []held
 	memory  []byte
@@ -32,21 +32,20 @@ type held struct {
 
 // Move is a box that goes from a source to a destination.
 type Move struct {
-	ID     uint64
-	Peer   stepvan.Rank // of the cluster
-	Label  string
-	Extent []int64
-	Mine   Side // where the box lies in this process
-	Theirs Side
-
-	parameter int
-	global    [2]int64 // of its first element
+	ID        uint64       `json:"id"`
+	Peer      stepvan.Rank `json:"peer"` // of the cluster
+	Label     string       `json:"label"`
+	Parameter int          `json:"parameter"` // its number in the whole model
+	Global    [2]int64     `json:"global"`    // row and column of the first element in the whole parameter
+	Extent    []int64      `json:"extent"`
+	Mine      Side         `json:"mine"` // where the box lies in this process
+	Theirs    Side         `json:"theirs"`
 }
 
 // Side is where a box lies in the memory of a share.
 type Side struct {
-	At      int64   // of the first element, in bytes
-	Strides []int64 // in elements
+	At      int64   `json:"at"`      // of the first element, in bytes
+	Strides []int64 `json:"strides"` // in elements
 }
 
 // alignBytes is what tensors begin at multiples of, as allocators have it.
@@ -92,12 +91,12 @@ func (s *Spec) Share(destination bool, rank int) (*Share, error) {
 			return nil, errs.Invalid("the plan moves %q, which one of the sides does not have", name)
 		}
 		box := op.Box(!destination)
-		m := Move{ID: op.Task, Peer: s.clusterRank(!destination, other), Label: name, parameter: number[name], Extent: slices.Clone(op.Extent[:op.Rank])}
+		m := Move{ID: op.Task, Peer: s.clusterRank(!destination, other), Label: name, Parameter: number[name], Extent: slices.Clone(op.Extent[:op.Rank])}
 		at, far := box.Src, box.Dst
 		if destination {
 			at, far = far, at
 		}
-		m.Mine, m.Theirs, m.global = mine.side(at, op.Rank), theirs.side(far, op.Rank), mine.global(at)
+		m.Mine, m.Theirs, m.Global = mine.side(at, op.Rank), theirs.side(far, op.Rank), mine.global(at)
 		own.Moves = append(own.Moves, m)
 		own.Moved += bytesOf(m.Extent)
 	}
@@ -200,7 +199,7 @@ func (s *Share) Check(version uint64) (failed error) {
 	}
 	for i := range s.Moves {
 		m := &s.Moves[i]
-		b := block{m.parameter, m.Mine, m.Extent, m.global}
+		b := block{m.Parameter, m.Mine, m.Extent, m.Global}
 		b.eachRow(s.memory, version, func(row []byte, value uint16) {
 			for k := 0; k < len(row) && failed == nil; k += elementBytes {
 				if got := binary.LittleEndian.Uint16(row[k:]); got != value {

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import stepvan
-from stepvan._bench import nixl_peer
+from stepvan._bench import gloo_peer, nixl_peer
+from stepvan._bench.refit import Refit, Share
 from stepvan._bench.server import Server
 from stepvan._bench.spec import Spec
 from stepvan._bench.worker import Worker
@@ -39,13 +40,14 @@ class ControlConn:
         self._file.flush()
 
 
-Program = Worker | Server | nixl_peer.NixlPeer
+Program = Worker | Server | nixl_peer.NixlPeer | Refit
 
 
 class NodeRunner:
     """A program and the connection that brings its commands. One thread."""
 
-    def __init__(self, role: str, rank: int, conn: ControlConn, prepare: Callable[[Spec], Program]) -> None:
+    def __init__(self, role: str, rank: int, conn: ControlConn, prepare: Callable[[dict[str, Any]], Program]) -> None:
+        """``prepare`` makes the program from the command to prepare."""
         self._role, self._rank, self._conn, self._prepare = role, rank, conn, prepare
         self._program: Program | None = None
 
@@ -67,16 +69,17 @@ class NodeRunner:
 
     def _handle(self, verb: str, command: dict[str, Any]) -> dict[str, Any]:
         if verb == "prepare":
-            self._program = self._prepare(Spec.read(command["spec"]))
-            return {}
+            self._program = self._prepare(command)
+            return self._program.prepared() if isinstance(self._program, Refit) else {}
         if self._program is None:
             raise ValueError(f"{verb} before prepare")
         if verb == "check":
-            self._program.check(command["count"])
-            return {}
+            return self._program.check(command["count"]) or {}
         if verb == "measure":
             return self._program.measure(command["count"])
         if verb == "report":
+            if isinstance(self._program, Refit):
+                return self._program.report()
             return {"counts": Counter(self._program.times)}
         raise ValueError(f"a {self._role} in Python has no command {verb!r}: use the same version of stepvan and of its Python package")
 
@@ -95,6 +98,21 @@ def program_of(node: stepvan.Node, tensors: str, spec: Spec) -> Program:
     return Worker(node, spec, dtype)
 
 
+def prepare_nixl(role: str, folder: Path) -> Callable[[dict[str, Any]], Program]:
+    """What makes the program of a process of NIXL."""
+    return lambda command: nixl_peer.NixlPeer(role, folder, Spec.read(command["spec"]))
+
+
+def prepare_gloo(rank: int, folder: Path) -> Callable[[dict[str, Any]], Program]:
+    """What makes the program of a process of gloo."""
+
+    def prepare(command: dict[str, Any]) -> Program:
+        world = command["spec"]["workers"] + command["spec"]["servers"]
+        return gloo_peer.GlooPeer(rank, world, folder, Share(command["share"]))
+
+    return prepare
+
+
 def pin(core: int) -> None:
     """Binds this process to a core, counted from 1. Running threads keep theirs, so it executes the program again."""
     if os.sched_getaffinity(0) != {core - 1}:
@@ -105,7 +123,7 @@ def pin(core: int) -> None:
 def main() -> None:
     """Is a node, or a process of a peer, until the measurement ends."""
     parser = argparse.ArgumentParser(prog="python -m stepvan._bench", description=__doc__)
-    parser.add_argument("--tensors", choices=["numpy", "torch", "nixl"], required=True, help="whose tensors it exchanges; nixl: by what")
+    parser.add_argument("--tensors", choices=["numpy", "torch", "nixl", "gloo"], required=True, help="whose tensors it exchanges; nixl, gloo: by what")
     parser.add_argument("--control", required=True, help="path of the socket that commands come by")
     parser.add_argument("--pin", type=int, default=0, help="core, from 1")
     args = parser.parse_args()
@@ -114,15 +132,19 @@ def main() -> None:
     if args.tensors == "nixl":
         nixl_peer.load()
         role = os.environ["DMLC_ROLE"]
-        prepare: Callable[[Spec], Program] = partial(nixl_peer.NixlPeer, role, Path(args.control).parent)
-        return NodeRunner(role, 0, ControlConn(args.control), prepare).run()
+        return NodeRunner(role, 0, ControlConn(args.control), prepare_nixl(role, Path(args.control).parent)).run()
+    if args.tensors == "gloo":
+        gloo_peer.load()
+        rank = int(os.environ["DMLC_NODE_RANK"])
+        return NodeRunner("peer", rank, ControlConn(args.control), prepare_gloo(rank, Path(args.control).parent)).run()
     try:
         importlib.import_module(args.tensors)
     except ImportError as error:
         raise SystemExit(f"{sys.executable}: --nodes {args.tensors} needs {args.tensors}: {error}") from None
     with stepvan.Node() as node:
         rank = max(node.worker_rank, node.server_rank)
-        NodeRunner(node.role, rank, ControlConn(args.control), partial(program_of, node, args.tensors)).run()
+        prepare = partial(program_of, node, args.tensors)
+        NodeRunner(node.role, rank, ControlConn(args.control), lambda command: prepare(Spec.read(command["spec"]))).run()
 
 
 if __name__ == "__main__":
