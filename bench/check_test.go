@@ -138,3 +138,24 @@ func TestTheWrongVanIsRefused(t *testing.T) {
 	require.ErrorIs(t, err, stepvan.ErrInvalid)
 	require.ErrorContains(t, err, "is reached by tcp and not by shm (shm: other machine)")
 }
+
+// The first peers are called workers, and those behind them servers.
+func TestPeersAtTheControlSocket(t *testing.T) {
+	c := newCoordinator(&Options{Workload: Refit, Workers: 2, Servers: 1}, newRotation(1)[0], nil)
+	say := func(text string) error {
+		here, there := net.Pipe()
+		defer here.Close()
+		go func() {
+			_, _ = there.Write([]byte(text))
+			there.Close()
+		}()
+		return c.registerNode(newControlConn(here))
+	}
+	require.NoError(t, say(`{"role":"peer","rank":2}`))
+	require.Equal(t, "peer 2", c.servers[0].name)
+	require.NoError(t, say(`{"role":"peer","rank":1}`))
+	require.Equal(t, "peer 1", c.workers[1].name)
+	for _, text := range []string{`{"role":"peer","rank":2}`, `{"role":"peer","rank":3}`, `{"role":"peer","rank":-1}`} {
+		require.ErrorIs(t, say(text), stepvan.ErrInvalid, text)
+	}
+}

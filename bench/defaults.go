@@ -200,7 +200,7 @@ func (o *Options) checkPython(refuse func(mistake bool, what, instead string)) {
 	refuse(o.Profile != "", "--profile", "use a profiler that knows Python")
 	refuse(o.Cores.Busy && len(o.Work.Think) > 0 && !o.Work.Sleep, "--busy with a server that computes", "add --sleep, since its computing is measured only in Go")
 	refuse(peer && o.Van == Unix, "--van unix", "use shm, tcp or rdma")
-	if o.Nodes == GlooNodes {
+	if o.Workload == Refit {
 		return
 	}
 	refuse(peer && (o.Workers > 1 || o.Servers > 1 || o.Inflight > 1), "more than one worker, server or exchange in flight", "leave out --workers, --servers and --inflight")

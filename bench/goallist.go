@@ -64,6 +64,7 @@ func Goals() []Goal {
 	}
 	goals = append(goals, waitingGoals()...)
 	goals = append(goals, coresGoals()...)
+	goals = append(goals, peersGoals()...)
 	for _, v := range []Van{TCP, Shm} {
 		o := Options{Workload: AFD, Van: v, Workers: 8, Servers: 4}
 		goals = append(goals,
@@ -154,8 +155,15 @@ func PythonGoals(nodes Nodes) []Goal {
 	}
 }
 
-// PeerGoals lists the goals of nodes that are compared with those of a peer. Both exchange over shared memory.
+// PeerGoals lists the goals of nodes that are compared with those of a peer. Exchanges with NIXL go over shared memory.
+// Only nodes in Go are compared when a peer reshards.
 func PeerGoals(nodes, peer Nodes) (goals []Goal) {
+	if nodes == GoNodes {
+		goals = reshardingGoals(peer)
+	}
+	if peer == GlooNodes {
+		return goals
+	}
 	add := func(name string, o Options, of figure) {
 		other := o
 		o.Nodes, other.Nodes = nodes, peer

@@ -40,7 +40,7 @@ func (n Nodes) run(w Workload) bool {
 	case n == GlooNodes:
 		return w == Refit
 	case n.peer():
-		return t.peers
+		return t.peers || w == Refit
 	case n.Python():
 		return t.python
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/bench/limit"
+	"github.com/stepvan/stepvan/bench/refit"
 	"github.com/stepvan/stepvan/bench/work"
 )
 
@@ -90,16 +91,21 @@ func TestIdealPipeline(t *testing.T) {
 
 func TestNamesOfMeasurements(t *testing.T) {
 	for want, o := range map[string]Options{
-		"tcp echo 1w1s 8B/8B":                       {},
-		"shm afd 1w1s 896KiB/1.75MiB in place spin": {Workload: AFD, Van: Shm, InPlace: true, Progress: "spin"},
-		"unix afd3 1w1s 1KiB/2KiB x3 compute 273µs": {Workload: AFD3, Van: Unix, Push: 1024},
-		"tcp incast 64w1s 8B/8B one process":        {Workload: Incast, Workers: 64, Together: true},
-		"mem barrier 1w1s":                          {Workload: Barrier, Van: Mem, Together: true},
-		"tcp echo 1w1s 8B/8B beside 1GiB core 2":    {Bulk: 1 << 30, Cores: Cores{Pin: 2}},
-		"shm afd 1w1s nixl 896KiB/1.75MiB":          {Workload: AFD, Van: Shm, Nodes: NixlNodes},
-		"shm echo 1w1s 8B/8B sleep 1ms busy cores":  {Van: Shm, Work: work.Spec{Sleep: true, Think: work.Constant(time.Millisecond)}, Cores: Cores{Busy: true}},
-		"shm pairs 2w2s 8B/8B quota 1.5 park":       {Workload: Pairs, Van: Shm, Cores: Cores{Quota: 1.5}, Progress: "park"},
-		"shm batch 8w1s torch 8B/8B x64":            {Workload: Batch, Van: Shm, Nodes: TorchNodes},
+		"tcp echo 1w1s 8B/8B":                                        {},
+		"shm afd 1w1s 896KiB/1.75MiB in place spin":                  {Workload: AFD, Van: Shm, InPlace: true, Progress: "spin"},
+		"unix afd3 1w1s 1KiB/2KiB x3 compute 273µs":                  {Workload: AFD3, Van: Unix, Push: 1024},
+		"tcp incast 64w1s 8B/8B one process":                         {Workload: Incast, Workers: 64, Together: true},
+		"mem barrier 1w1s":                                           {Workload: Barrier, Van: Mem, Together: true},
+		"tcp echo 1w1s 8B/8B beside 1GiB core 2":                     {Bulk: 1 << 30, Cores: Cores{Pin: 2}},
+		"shm afd 1w1s nixl 896KiB/1.75MiB":                           {Workload: AFD, Van: Shm, Nodes: NixlNodes},
+		"shm echo 1w1s 8B/8B sleep 1ms busy cores":                   {Van: Shm, Work: work.Spec{Sleep: true, Think: work.Constant(time.Millisecond)}, Cores: Cores{Busy: true}},
+		"shm pairs 2w2s 8B/8B quota 1.5 park":                        {Workload: Pairs, Van: Shm, Cores: Cores{Quota: 1.5}, Progress: "park"},
+		"shm p2p 2p 1KiB/1KiB":                                       {Workload: P2P, Van: Shm, Push: 1024},
+		"tcp put 2p 8B/8B":                                           {Workload: Put},
+		"shm refit 8p 1GiB tp4 to tp2ep2 dim 0 shared":               {Workload: Refit, Van: Shm},
+		"tcp refit 2p 1GiB tp4 to tp2ep2 dim 1 rows 64 torch 1 to 1": {Workload: Refit, Refit: refit.Spec{Dim: 1, Row: 64, Memory: refit.Torch, Pair: true}},
+		"shm refit 6p tp4 to dp2 80 moves one":                       {Workload: Refit, Van: Shm, Refit: refit.Spec{Moves: 80, Memory: refit.One}},
+		"shm batch 8w1s torch 8B/8B x64":                             {Workload: Batch, Van: Shm, Nodes: TorchNodes},
 	} {
 		require.Equal(t, want, o.String())
 	}
@@ -130,7 +136,7 @@ func TestMistakesInOptions(t *testing.T) {
 		"mem in Python":    {Options{Van: Mem, Nodes: TorchNodes}, []string{"one process does not work"}},
 		"bulk in Python":   {Options{Bulk: 8, Nodes: TorchNodes, Node: node}, []string{"--bulk does not work"}},
 		"profile, Python":  {Options{Profile: "x", Nodes: TorchNodes, Node: node}, []string{"--profile does not work"}},
-		"weights of NIXL":  {Options{Workload: Weights, Nodes: NixlNodes, Node: node}, []string{"--workload weights does not work with --peer nixl: use echo or afd"}},
+		"weights of NIXL":  {Options{Workload: Weights, Nodes: NixlNodes, Node: node}, []string{"--workload weights does not work with --peer nixl: use echo, afd or refit"}},
 		"NIXL in process":  {Options{Nodes: NixlNodes, Together: true}, []string{"one process does not work with --peer nixl"}},
 		"NIXL over unix":   {Options{Van: Unix, Nodes: NixlNodes, Node: node}, []string{"--van unix does not work with --peer nixl: use shm, tcp or rdma"}},
 		"many of NIXL":     {Options{Workers: 2, Nodes: NixlNodes, Node: node}, []string{"more than one worker, server or exchange in flight does not work"}},
@@ -145,6 +151,19 @@ func TestMistakesInOptions(t *testing.T) {
 		"busy and incast":  {Options{Workload: Incast, Cores: Cores{Busy: true}, Node: node}, []string{"--quota and --busy do not go with --workload incast"}},
 		"a tiny quota":     {Options{Cores: Cores{Quota: 0.001}, Node: node}, []string{"--quota 0.001 is too small: the kernel takes 0.01 at least"}},
 		"busy, in Python":  {Options{Nodes: NumpyNodes, Cores: Cores{Busy: true}, Work: work.Spec{Think: work.Constant(1)}, Node: node}, []string{"--busy with a server that computes does not work with --nodes numpy: add --sleep"}},
+		"refit of echo":    {Options{Refit: refit.Spec{Pair: true}, Node: node}, []string{"need --workload refit (got echo)"}},
+		"p2p of three":     {Options{Workload: P2P, Servers: 2, Node: node}, []string{"--workload p2p is between two peers"}},
+		"p2p in flight":    {Options{Workload: P2P, Inflight: 2, Node: node}, []string{"--inflight 2 does not go with --workload p2p"}},
+		"p2p answers":      {Options{Workload: P2P, Pull: 16, Node: node}, []string{"--pull 16B differs from --push 8B"}},
+		"put answers":      {Options{Workload: Put, Pull: 16, Node: node}, []string{"--pull 16B has no meaning for --workload put"}},
+		"refit in process": {Options{Workload: Refit, Van: Mem}, []string{"--workload refit is about processes"}},
+		"refit over RDMA":  {Options{Workload: Refit, Van: RDMA, Node: node}, []string{"--van rdma has no limit"}},
+		"refit pushes":     {Options{Workload: Refit, Push: 16, Node: node}, []string{"use --bytes"}},
+		"refit of workers": {Options{Workload: Refit, Workers: 3, Node: node}, []string{"use --from and --to"}},
+		"refit mistaken":   {Options{Workload: Refit, Refit: refit.Spec{Dim: 2}, Node: node}, []string{"--dim is out of range"}},
+		"refit, quota":     {Options{Workload: Refit, Cores: Cores{Quota: 1}, Node: node}, []string{"--quota and --busy do not go with --workload refit"}},
+		"refit in Python":  {Options{Workload: Refit, Nodes: TorchNodes, Node: node}, []string{"--workload refit does not work with --nodes torch: use echo"}},
+		"echo of gloo":     {Options{Nodes: GlooNodes, Node: node}, []string{"--workload echo does not work with --peer gloo: use refit"}},
 		"no interpreter":   {Options{Nodes: TorchNodes, Node: node}, []string{"Options.Python is missing"}},
 		"no program":       {Options{}, []string{"Options.Node is missing"}},
 	} {

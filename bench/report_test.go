@@ -114,7 +114,7 @@ func TestAgainstOneWorker(t *testing.T) {
 
 // Each goal reads the figure that its name says.
 func TestGoalsReadTheirFigure(t *testing.T) {
-	r := &Report{Figures: Figures{Ratio: 1.25, Allocs: 0.6, P50: 1000, P99: 5000, Max: 70_000, LimitP50: 500, Rate: 90}, Details: Details{Over: 7, Waiting: 0.25, Lost: 0.03, Throttled: Throttled{Count: 5, Time: 0.75}}}
+	r := &Report{Figures: Figures{Ratio: 1.25, Allocs: 0.6, P50: 1000, P99: 5000, Max: 70_000, LimitP50: 500, Rate: 90}, Details: Details{Over: 7, Waiting: 0.25, Lost: 0.03, Throttled: Throttled{Count: 5, Time: 0.75}, Beyond: 12 << 20, Pairs: 2}}
 	smaller := &Report{Figures: Figures{P50: 10, P99: 10, Rate: 100}, Details: Details{Throttled: Throttled{Time: 0.5}}}
 	half := &Report{Figures: Figures{P50: 500, P99: 1000}}
 	for _, g := range allGoals() {
@@ -126,6 +126,8 @@ func TestGoalsReadTheirFigure(t *testing.T) {
 			"p50 above that of Go": 7, "p50 by that of Go": 1.25, "p50 by 1.3 x or 5 us more than bare socket": 1000 / 650.,
 			"p50 by the largest of the constant ones": 2, "p99 by the largest of the constant ones": 5,
 			"lost by it": 3, "stopped by it, above park": 25, "rate by that of park": 0.9,
+			"share of the rate of bare copies": 0.8, "share of the rate of bare sockets": 0.8, "time of gloo by that of stepvan": 1.25, "time of nixl by that of stepvan": 1.25,
+			"memory beyond the models, by processes": 12, "memory beyond the models, by pairs": 6, "time of a run": 1, "allocations of a run": 1,
 			"p50 by that of nixl": 2, "p50 above it by that of nixl": 2, "p99 above it by that of nixl": 5,
 		}
 		expected, known := want[g.Name[strings.LastIndex(g.Name, ": ")+2:]]
@@ -143,7 +145,7 @@ func TestGoalsReadTheirFigure(t *testing.T) {
 }
 
 func allGoals() []Goal {
-	return slices.Concat(Goals(), PythonGoals(TorchNodes), PeerGoals(TorchNodes, NixlNodes), PeerGoals(GoNodes, NixlNodes))
+	return slices.Concat(Goals(), PythonGoals(TorchNodes), PeerGoals(TorchNodes, NixlNodes), PeerGoals(GoNodes, NixlNodes), PeerGoals(GoNodes, GlooNodes))
 }
 
 // A goal that needs several measurements tells which one is missing.
@@ -182,6 +184,9 @@ func TestPlanOfTheGoals(t *testing.T) {
 	require.Contains(t, seen, "mem incast 256w1s 8B/8B")
 	require.Contains(t, seen, "shm echo 1w1s 8B/8B think 90%100us+10%5ms")
 	require.Contains(t, seen, "shm echo 1w1s nixl 8B/8B think 1ms")
+	require.Contains(t, seen, "shm refit 8p 1GiB tp4 to tp2ep2 dim 1 rows 64 shared")
+	require.Contains(t, seen, "shm refit 6p tp4 to dp2 10000 moves shared")
+	require.Contains(t, seen, "tcp refit 8p gloo 1GiB tp4 to tp2ep2 dim 0 shared")
 	for _, group := range plan {
 		for _, o := range group {
 			require.Equal(t, []any{group[0].Van, group[0].Work}, []any{o.Van, o.Work}, "programs of a group do the same")

@@ -125,7 +125,11 @@ var explained = []struct {
 	{limitedBy(limitStages), "ideal pipeline: a layer when the bare exchange and the computations overlap as far as they can."},
 	{limitedBy(limitGo), "go nodes: the same between Go nodes, in turns with those in Python."},
 	{
-		func(r *Report) bool { return r.Variant.Nodes == NixlNodes },
+		func(r *Report) bool { return r.Variant.Nodes == NixlNodes && r.Workload == Refit },
+		"nixl: the same rows by agents of NIXL in Python over UCX: each source writes into the memory of each of its destinations, and notifies it; all poll.",
+	},
+	{
+		func(r *Report) bool { return r.Variant.Nodes == NixlNodes && r.Workload != Refit },
 		"nixl: the same bytes by two agents of NIXL in Python over UCX, each way a write with a notification; both poll.",
 	},
 	{

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from stepvan._bench import nixl_peer
+from stepvan._bench.refit import Refit, Share
 from stepvan._bench.spec import Spec, answer_to
 from stepvan._bench.work import Asker, Part, Words, Work, draw
 
@@ -49,6 +50,62 @@ def test_workloads(arguments):
         assert report["p50_us"] > 0 and report["percentiles"]["count"] >= 20
         assert (report["limit"] == "go nodes") == ("nodes" in report)
     assert done.stdout.count('"nodes":"numpy"') == done.stdout.count("\n") / 2
+
+
+def test_gloo():
+    """Resharding by torch.distributed moves the same elements, which it checks itself."""
+    torch = pytest.importorskip("torch")
+    if not torch.distributed.is_gloo_available():
+        pytest.skip("this torch has no gloo")
+    for more in ["--dim=0"], ["--dim=1", "--rows=256"]:
+        done = bench("--workload", "refit", "--van", "tcp", "--peer", "gloo", "--bytes", "4MiB", "--count", "4", "--rounds", "2", "--to", "tp3", *more)
+        assert done.returncode == 0, done.stderr
+        own, gloo = map(json.loads, done.stdout.splitlines())
+        assert gloo["nodes"] == "gloo" and gloo["limit"] == "go nodes"
+        assert own["push_bytes"] == gloo["push_bytes"] > 0
+        assert gloo["p50_us"] > 0 and gloo["ratio"] > 0
+
+
+def share_of(destination, moves):
+    return Share({"destination": destination, "bytes": 4096, "moves": moves})
+
+
+def move_of(parameter=3, at=64):
+    side = {"at": at, "strides": [8, 1]}
+    return {"id": 1, "peer": 0, "extent": [4, 2], "mine": side, "theirs": side, "parameter": parameter, "global": [10, 20]}
+
+
+def test_elements_follow_from_their_place():
+    """As in bench/refit: parameter, row, column and version decide."""
+    moves = share_of(True, [move_of()]).moves
+    values = moves[0].values(2)
+    assert values[1, 1] == (3 * 7919 + 2 * 257 + 11 * 40503 + 21 * 3) % 65536
+    assert moves[0].size == 16
+
+
+class Copying(Refit):
+    """It moves nothing, or what belongs there."""
+
+    def __init__(self, share, works):
+        super().__init__(0, share, np.zeros(2048, np.uint16))
+        self._works = works
+
+    def run_once(self):
+        if self._works and self.share.receives:
+            for move in self.share.moves:
+                self.view(move)[...] = move.values(self.version)
+
+
+def test_a_wrong_element_is_found():
+    moves = [move_of(), move_of(parameter=4, at=1024)]
+    done = Copying(share_of(True, moves), works=True)
+    assert done.check(1)["memory"] > 0
+    assert done.prepared()["moved"] == 32 and done.prepared()["pairs"] == 1
+    done.measure(3)
+    assert len(done.report()["ends"]) == 4
+    with pytest.raises(AssertionError, match="parameter 3 from peer 0 is wrong"):
+        Copying(share_of(True, moves), works=False).check(1)
+    Copying(share_of(False, moves), works=False).check(1)
 
 
 def test_idle():

@@ -72,6 +72,10 @@ Their limit is the same between Go nodes, in turns. Without --workload bench mea
 goals of these nodes; --nodes go,torch measures both. With --peer nixl it also compares
 these nodes with NIXL.
 
+--peer gloo measures refit by torch.distributed, as Megatron-core does it: contiguous boxes,
+batch_isend_irecv, and a copy into each parameter. --peer nixl measures refit, too: each
+destination reads the boxes out of the memory of the sources.
+
 --peer nixl measures two processes in Python that exchange the same bytes with agents of
 NIXL, in turns with the others. It measures echo and afd with one worker and one server, and
 --van shm, tcp and rdma. It needs NIXL: pip install --no-deps nixl-cu12==1.5.1 nixl==1.5.1 numpy

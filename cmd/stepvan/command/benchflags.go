@@ -62,7 +62,7 @@ func (f *benchFlags) define(c *cobra.Command) {
 	flags.BoolVar(&o.Refit.Pair, "pair", false, "only the first source and the first destination of refit take part")
 	flags.StringSliceVar(&f.progresses, "progress", f.progresses, "how nodes wait: "+strings.Join(bench.Progresses, ", "))
 	flags.StringSliceVar(&f.nodes, "nodes", f.nodes, "programs of workers and servers: "+words(bench.AllNodes)+"; numpy and torch are in Python and compared with go")
-	flags.StringSliceVar(&f.peers, "peer", nil, "also measure this library, with echo and afd between two processes: "+words(bench.Peers))
+	flags.StringSliceVar(&f.peers, "peer", nil, "also measure this library: "+words(bench.Peers)+"; nixl with echo and afd between two processes, and with refit, gloo with refit")
 	flags.StringVar(&f.python, "python", "", "Python interpreter with package stepvan, for --nodes numpy and torch and --peer (default the one that runs this, or python3)")
 	flags.BoolVar(&o.Together, "one-process", false, "all nodes in one process")
 	flags.DurationVar(&o.Duration, "duration", 3*time.Second, "time of all rounds of a measurement, limit included; with --sweep 1s")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import stepvan
-from stepvan._bench import gloo_peer, nixl_peer
+from stepvan._bench import gloo_peer, nixl_peer, nixl_refit
 from stepvan._bench.refit import Refit, Share
 from stepvan._bench.server import Server
 from stepvan._bench.spec import Spec
@@ -98,9 +98,16 @@ def program_of(node: stepvan.Node, tensors: str, spec: Spec) -> Program:
     return Worker(node, spec, dtype)
 
 
-def prepare_nixl(role: str, folder: Path) -> Callable[[dict[str, Any]], Program]:
+def prepare_nixl(role: str, rank: int, folder: Path) -> Callable[[dict[str, Any]], Program]:
     """What makes the program of a process of NIXL."""
-    return lambda command: nixl_peer.NixlPeer(role, folder, Spec.read(command["spec"]))
+
+    def prepare(command: dict[str, Any]) -> Program:
+        spec = Spec.read(command["spec"])
+        if spec.workload == "refit":
+            return nixl_refit.NixlRefit(rank, folder, spec.van, Share(command["share"]))
+        return nixl_peer.NixlPeer(role, folder, spec)
+
+    return prepare
 
 
 def prepare_gloo(rank: int, folder: Path) -> Callable[[dict[str, Any]], Program]:
@@ -132,7 +139,8 @@ def main() -> None:
     if args.tensors == "nixl":
         nixl_peer.load()
         role = os.environ["DMLC_ROLE"]
-        return NodeRunner(role, 0, ControlConn(args.control), prepare_nixl(role, Path(args.control).parent)).run()
+        rank = int(os.environ["DMLC_NODE_RANK"]) if role == "peer" else 0
+        return NodeRunner(role, rank, ControlConn(args.control), prepare_nixl(role, rank, Path(args.control).parent)).run()
     if args.tensors == "gloo":
         gloo_peer.load()
         rank = int(os.environ["DMLC_NODE_RANK"])

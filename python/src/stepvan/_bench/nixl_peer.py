@@ -22,7 +22,7 @@ from stepvan._bench.spec import Meter, Spec, answer_to, check_answer, pattern
 from stepvan._bench.work import Asker, Words
 
 # UCX_TLS for each van: what UCX may use.
-_TRANSPORTS = {"shm": "shm,self", "tcp": "tcp", "rdma": "rc"}
+TRANSPORTS = {"shm": "shm,self", "tcp": "tcp", "rdma": "rc"}
 
 # Seconds: between two checks that exchanges make progress, and for the end of the process.
 PATIENCE = 60
@@ -46,7 +46,7 @@ class NixlPeer:
     """
 
     def __init__(self, role: str, folder: Path, spec: Spec) -> None:
-        os.environ["UCX_TLS"] = _TRANSPORTS[spec.van]
+        os.environ["UCX_TLS"] = TRANSPORTS[spec.van]
         nixl = load()
         self._spec, self._works = spec, role == "worker"
         self._other, self._folder = "server" if self._works else "worker", folder

@@ -1,0 +1,68 @@
+package bench
+
+import "github.com/stepvan/stepvan/bench/refit"
+
+// beyondProcess and beyondPair are the memory beyond the models, in MiB.
+func beyondProcess(r *Report, _ ...*Report) float64 {
+	return float64(r.Details.Beyond) / float64(max(r.Workers+r.Servers, 1)) / (1 << 20)
+}
+
+func beyondPair(r *Report, _ ...*Report) float64 {
+	return float64(r.Details.Beyond) / float64(max(r.Details.Pairs, 1)) / (1 << 20)
+}
+
+// resharding is a refit of the default model. change sets what differs.
+func resharding(v Van, change refit.Spec) Options {
+	return Options{Workload: Refit, Van: v, Refit: change}
+}
+
+// peersGoals are about nodes with the role peer.
+func peersGoals() (goals []Goal) {
+	p2p := func(v Van) Options { return Options{Workload: P2P, Van: v} }
+	goals = []Goal{
+		{Name: "shm, 8 bytes to a peer and back: p50", Options: p2p(Shm), Unit: "us", Bound: 2, figure: p50Of},
+		{Name: "TCP, 8 bytes to a peer and back: p50 by bare socket", Options: p2p(TCP), Unit: "x", Bound: 1.5, figure: ratioOf},
+	}
+	for _, c := range []struct {
+		name   string
+		change refit.Spec
+		bound  float64
+	}{
+		{"", refit.Spec{}, 0.9},
+		{", 1 to 1", refit.Spec{Pair: true}, 0.9},
+		{", columns, rows of 2 KiB", refit.Spec{Dim: 1}, 0.85},
+		{", columns, rows of 512 B", refit.Spec{Dim: 1, Row: 512}, 0.7},
+		{", columns, rows of 64 B", refit.Spec{Dim: 1, Row: 64}, 0.7},
+		{", only the destinations shared", refit.Spec{Memory: refit.One}, 0.85},
+		{", no memory shared", refit.Spec{Memory: refit.Torch}, 0.45},
+	} {
+		goals = append(goals, Goal{
+			Name:    "shm, resharding of 1 GiB" + c.name + ": share of the rate of bare copies",
+			Options: resharding(Shm, c.change), Bound: c.bound, Least: true, figure: shareOf,
+		})
+	}
+	shm, tcp, empty := resharding(Shm, refit.Spec{}), resharding(TCP, refit.Spec{}), resharding(Shm, refit.Spec{Moves: 10000})
+	return append(goals,
+		Goal{Name: "TCP, resharding of 1 GiB: share of the rate of bare sockets", Options: tcp, Bound: 0.9, Least: true, figure: shareOf},
+		Goal{Name: "shm, resharding of 1 GiB: memory beyond the models, by processes", Options: shm, Unit: "MiB", Bound: 8, figure: beyondProcess},
+		Goal{Name: "TCP, resharding of 1 GiB: memory beyond the models, by pairs", Options: tcp, Unit: "MiB", Bound: 16, figure: beyondPair},
+		Goal{Name: "shm, 10,000 moves of 8 bytes in 8 pairs: time of a run", Options: empty, Unit: "ms", Bound: 3, figure: millisOf},
+		Goal{Name: "shm, 10,000 moves of 8 bytes in 8 pairs: allocations of a run", Options: empty, figure: allocationsOf},
+	)
+}
+
+// reshardingGoals compare resharding by a peer with that of stepvan, which is the limit of the peer.
+func reshardingGoals(peer Nodes) (goals []Goal) {
+	for _, v := range []Van{Shm, TCP} {
+		o, bound := resharding(v, refit.Spec{}), 1.
+		switch {
+		case peer == GlooNodes && v == Shm:
+			bound = 3
+		case peer == GlooNodes:
+			bound = 1.3
+		}
+		o.Nodes = peer
+		goals = append(goals, Goal{Name: vanTitle(v) + ", resharding of 1 GiB: time of " + string(peer) + " by that of stepvan", Options: o, Unit: "x", Bound: bound, Least: true, figure: ratioOf})
+	}
+	return goals
+}
