@@ -78,7 +78,7 @@ func (c *coordinator) run(ctx context.Context) (*Report, error) {
 		err = c.calibrate()
 	}
 	for i, spent := 0, time.Duration(0); i < c.opts.Rounds && err == nil; i++ {
-		if c.opts.Count == 0 && i >= c.opts.minRounds() && spent > c.opts.Duration {
+		if c.opts.Count == 0 && i >= leastRounds(c.opts.Workload) && spent > c.opts.Duration {
 			break
 		}
 		if err = c.turn.yield(ctx); err != nil {
@@ -216,9 +216,9 @@ func (c *coordinator) calibrate() (err error) {
 	return nil
 }
 
-// minRounds is how many rounds there are at least, even when the time is over.
-func (o *Options) minRounds() int {
-	if o.Workload == Refit {
+// leastRounds is how many rounds there are at least, even when the time is over.
+func leastRounds(w Workload) int {
+	if w == Refit {
 		return refitRounds
 	}
 	return minRounds

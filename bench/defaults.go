@@ -125,7 +125,7 @@ func (o *Options) contradictions() (mistakes []error) {
 	refuse(w == Pairs && o.Servers != o.Workers, "--servers %d differs from --workers %d: each worker of --workload pairs has a server of its own; leave --servers out", o.Servers, o.Workers)
 	refuse(w == Pairs && inside, "--workload pairs is about processes: use --van tcp, unix or shm, without --one-process")
 	o.Cores.check(w, inside, refuse)
-	o.checkPeers(refuse)
+	checkPeers(refuse, o)
 	refuse(!inside && len(o.Node) == 0, "Options.Node is missing: the command line of the program for each process")
 	if o.Nodes.Python() {
 		o.checkPython(func(mistake bool, what, instead string) {
@@ -137,7 +137,7 @@ func (o *Options) contradictions() (mistakes []error) {
 }
 
 // checkPeers finds what does not go with nodes that have the role peer.
-func (o *Options) checkPeers(refuse func(mistake bool, format string, args ...any)) {
+func checkPeers(refuse func(mistake bool, format string, args ...any), o *Options) {
 	w := o.Workload
 	refuse(w != Refit && o.Refit != (refit.Spec{}), "--from, --to, --bytes, --dim, --rows, --memory, --moves and --pair need --workload refit (got %s): leave them out", w)
 	if !o.traits().alike {

@@ -3,13 +3,13 @@ package bench
 import "github.com/stepvan/stepvan/bench/refit"
 
 // beyondProcess and beyondPair are the memory beyond the models, in MiB.
-func beyondProcess(r *Report, _ ...*Report) float64 {
-	return float64(r.Details.Beyond) / float64(max(r.Workers+r.Servers, 1)) / (1 << 20)
-}
+var (
+	beyondProcess figure = func(r *Report, _ ...*Report) float64 { return inMebibytes(r.Details.Beyond, r.Workers+r.Servers) }
+	beyondPair    figure = func(r *Report, _ ...*Report) float64 { return inMebibytes(r.Details.Beyond, r.Details.Pairs) }
+)
 
-func beyondPair(r *Report, _ ...*Report) float64 {
-	return float64(r.Details.Beyond) / float64(max(r.Details.Pairs, 1)) / (1 << 20)
-}
+// inMebibytes is the part of so many bytes that each of n has.
+func inMebibytes(bytes int64, n int) float64 { return float64(bytes) / float64(max(n, 1)) / (1 << 20) }
 
 // resharding is a refit of the default model. change sets what differs.
 func resharding(v Van, change refit.Spec) Options {

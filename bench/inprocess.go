@@ -18,7 +18,7 @@ func (o *Options) runInside(ctx context.Context, path string) error {
 	defer cancel(nil)
 	go func() {
 		select {
-		case s := <-o.Signals: // ends the run with the same error as one of processes
+		case s := <-o.Console.Signals: // ends the run with the same error as one of processes
 			number, _ := s.(unix.Signal)
 			cancel(&launch.Interrupted{Signal: number})
 		case <-ctx.Done():

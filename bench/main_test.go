@@ -37,7 +37,7 @@ func options(t testing.TB, o Options) Options {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Node, o.Stderr = node, t.Output()
+	o.Node, o.Console.Stderr = node, t.Output()
 	o.Python, err = launch.Program(nil).Command(asPython)
 	if err != nil {
 		t.Fatal(err)

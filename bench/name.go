@@ -18,7 +18,7 @@ func (r *Report) Name() string {
 
 // How is the part of the name after van and workload.
 func (r *Report) How() string {
-	v, out := &r.Variant, words{r.nodes()}
+	v, out := &r.Variant, words{nodesOf(r.Workload, r.Workers, r.Servers)}
 	out.add(v.Nodes.Python(), "%s", v.Nodes)
 	out.add(v.Refit == nil && r.PushBytes > 0, "%v/%v", Size(r.PushBytes), Size(r.PullBytes))
 	if v.Refit != nil {
@@ -77,12 +77,12 @@ func (w *words) add(has bool, format string, args ...any) {
 	}
 }
 
-// nodes are those of the report: 8w4s, or 8p where they are peers.
-func (r *Report) nodes() string {
-	if workloads[r.Workload].alike {
-		return fmt.Sprintf("%dp", r.Workers+r.Servers)
+// nodesOf writes the numbers of a workload: 8w4s, or 12p where all have the role peer.
+func nodesOf(w Workload, workers, servers int) string {
+	if workloads[w].alike {
+		return fmt.Sprintf("%dp", workers+servers)
 	}
-	return nodes(r.Workers, r.Servers)
+	return nodes(workers, servers)
 }
 
 // nodes writes the numbers as launch reads them: 8w4s.

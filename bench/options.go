@@ -65,7 +65,7 @@ type Options struct {
 	Python []string `json:"-"` // command line of the interpreter of nodes in Python, which has package stepvan
 	Env    []string `json:"-"` // NAME=value settings for all processes
 
-	Console `json:"-"`
+	Console Console `json:"-"`
 
 	baseline bool // another measurement is compared with it; it has no limit
 }

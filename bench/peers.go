@@ -28,12 +28,12 @@ func newPeerProgram(n *ps.Node, s *Options, times latencies) (program, error) {
 
 // pair is what the programs of two peers have in common. The first peer asks, the other answers.
 type pair struct {
-	node  *ps.Node
-	peer  *peer.Peer
-	spec  *Options
-	other stepvan.Rank
-	times latencies
-	met   bool
+	node      *ps.Node
+	peer      *peer.Peer
+	spec      *Options
+	other     stepvan.Rank
+	times     latencies
+	connected bool
 }
 
 func newPair(n *ps.Node, s *Options, times latencies) pair {
@@ -42,12 +42,12 @@ func newPair(n *ps.Node, s *Options, times latencies) pair {
 
 func (p *pair) asks() bool { return p.other == 1 }
 
-// meet opens the session, once.
-func (p *pair) meet(ctx context.Context) error {
-	if p.met {
+// connect opens the session, once.
+func (p *pair) connect(ctx context.Context) error {
+	if p.connected {
 		return nil
 	}
-	p.met = true
+	p.connected = true
 	if err := p.peer.Connect(ctx, p.other); err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func newSending(n *ps.Node, s *Options, times latencies) (p *sending, err error)
 }
 
 func (p *sending) check(ctx context.Context, count int) error {
-	if err := p.meet(ctx); err != nil {
+	if err := p.connect(ctx); err != nil {
 		return err
 	}
 	if !p.asks() {
@@ -195,12 +195,12 @@ func newPutting(n *ps.Node, s *Options, times latencies) (p *putting, err error)
 	return p, nil
 }
 
-// meet has the token travel, once.
-func (p *putting) meet(ctx context.Context) error {
-	if p.met {
+// attach connects with the other peer and has the token travel, once.
+func (p *putting) attach(ctx context.Context) error {
+	if p.connected {
 		return nil
 	}
-	if err := p.pair.meet(ctx); err != nil {
+	if err := p.connect(ctx); err != nil {
 		return err
 	}
 	if !p.asks() {
@@ -258,7 +258,7 @@ func wrongByte(b []byte, seed byte) int {
 }
 
 func (p *putting) check(ctx context.Context, count int) error {
-	if err := p.meet(ctx); err != nil {
+	if err := p.attach(ctx); err != nil {
 		return err
 	}
 	if !p.asks() {

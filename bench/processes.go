@@ -22,13 +22,13 @@ func (o *Options) plan(args nodeArgs, inside *controlGroup) launch.Plan {
 	if o.traits().alike {
 		return launch.Plan{
 			Peers: o.Workers + o.Servers, GroupSize: 1, Peer: command, Scheduler: inside.command(o.Node, slices.Concat(o.Node, args.list())),
-			Env: slices.Concat(o.environment(), o.Env), Stderr: o.Stderr, Signals: o.Signals,
+			Env: slices.Concat(o.environment(), o.Env), Stderr: o.Console.Stderr, Signals: o.Console.Signals,
 		}
 	}
 	return launch.Plan{
 		Workers: o.Workers / size, Servers: o.Servers / size, GroupSize: size,
 		Worker: command, Server: command, Scheduler: inside.command(o.Node, slices.Concat(o.Node, args.list())),
-		Env: slices.Concat(o.environment(), o.Env), Stderr: o.Stderr, Signals: o.Signals,
+		Env: slices.Concat(o.environment(), o.Env), Stderr: o.Console.Stderr, Signals: o.Console.Signals,
 	}
 }
 

@@ -63,21 +63,17 @@ var further = []struct {
 	{"waiting", hasWaiting, func(r *Report) string { return CoreShare(r.Details.Waiting) }},
 	{"lost", hasBusy, func(r *Report) string { return fmt.Sprintf("%.3g%%", r.Details.Lost*100) }},
 	{"throttled/s", hasQuota, func(r *Report) string { return fmt.Sprintf("%.3g", r.Details.Throttled.Count) }},
-	{"GB/s", hasMoves, func(r *Report) string { return fmt.Sprintf("%.3g", r.Gbps/8) }},
-	{"beyond/process", hasMoves, func(r *Report) string { return mebibytes(r.Details.Beyond, r.Workers+r.Servers) }},
-	{"beyond/pair", hasMoves, func(r *Report) string { return mebibytes(r.Details.Beyond, r.Details.Pairs) }},
+	{"GB/s", ofWorkload(Refit), func(r *Report) string { return fmt.Sprintf("%.3g", r.Gbps/8) }},
+	{"beyond/process", ofWorkload(Refit), func(r *Report) string {
+		return fmt.Sprintf("%.3gMiB", inMebibytes(r.Details.Beyond, r.Workers+r.Servers))
+	}},
+	{"beyond/pair", ofWorkload(Refit), func(r *Report) string { return fmt.Sprintf("%.3gMiB", inMebibytes(r.Details.Beyond, r.Details.Pairs)) }},
 	{"stopped", hasQuota, func(r *Report) string { return fmt.Sprintf("%.3g%%", r.Details.Throttled.Time*100) }},
 }
 
-func hasMoves(r *Report) bool   { return r.Variant.Refit != nil }
 func hasWaiting(r *Report) bool { return r.Details.Waiting > 0 }
 func hasBusy(r *Report) bool    { return r.Variant.Busy }
 func hasQuota(r *Report) bool   { return r.Variant.Quota > 0 }
-
-// mebibytes is the part of so many bytes that each of n has.
-func mebibytes(bytes int64, n int) string {
-	return fmt.Sprintf("%.3gMiB", float64(bytes)/float64(max(n, 1))/(1<<20))
-}
 
 // orNone returns "-" in place of a figure of the limit when there is no limit.
 func orNone(r *Report, figure string) string {
@@ -169,25 +165,29 @@ var explained = []struct {
 		"bare sockets: the same pairs of processes write and read as many bytes, in lock-step.",
 	},
 	{
-		hasMoves,
+		ofWorkload(Refit),
 		"refit: from the end of one run of the plan to that of the next, at the last destination. GB/s: bytes that reach destinations. beyond: memory of all processes beyond the models while they move, by processes, and by pairs of a source and a destination.",
 	},
 	{
-		func(r *Report) bool { return r.Workload == P2P },
+		ofWorkload(P2P),
 		"p2p: a tensor goes to another peer by Send and Recv, and back.",
 	},
 	{
-		func(r *Report) bool { return r.Workload == Put },
+		ofWorkload(Put),
 		"put: a Put with a note, and the answer of 8 bytes that the other peer's driver sends for it.",
 	},
 	{
-		func(r *Report) bool { return r.Workload == Batch },
+		ofWorkload(Batch),
 		"batch: processor time of the server's thread in GetBatch and RespondVec, for requests that are there; rate and cpu/op are of the whole.",
 	},
 }
 
 func limitedBy(name string) func(*Report) bool {
 	return func(r *Report) bool { return r.Limit == name }
+}
+
+func ofWorkload(w Workload) func(*Report) bool {
+	return func(r *Report) bool { return r.Workload == w }
 }
 
 // legend explains the figures that need it.

@@ -31,7 +31,8 @@ type Refit struct {
 	done   uint64                // runs
 }
 
-// OpenRefit makes a process with a share, and the address that others must know. kind is Memory, Netpoll or UnixNetpoll.
+// OpenRefit makes a process with a share, and the address that others must know. kind is Memory, Netpoll or
+// UnixNetpoll.
 // The memory of the share holds what a source has to send.
 func OpenRefit(kind Kind, share *refit.Share) (*Refit, string, error) {
 	r := &Refit{share: share, models: map[int64]*shm.Memory{}}

@@ -1,5 +1,5 @@
-// Package refit says what a measurement of resharding moves: a model, its two parallel layouts, and who sends which
-// elements to whom.
+// Package refit says what a measurement of resharding moves: a model, its two parallel layouts, and the elements that
+// each process sends to each other one.
 //
 // # The model
 //

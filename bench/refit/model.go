@@ -58,7 +58,7 @@ func (p *parameter) local(l Layout, rank, experts int) (first int64, shape tenso
 	return int64(t) * dims[p.dim], tensor.ShapeOf(dims...), true
 }
 
-// ranks of the cluster, the way the planner counts them: sources first.
+// plannerRank is the number of a rank in rosters. Those of sources come first.
 func (s *Spec) plannerRank(destination bool, rank int) stepvan.Rank {
 	if destination {
 		rank += s.From.Ranks()
@@ -94,7 +94,7 @@ func (s *Spec) roster(destination bool, rank int) reshard.Roster {
 	return r
 }
 
-// groups are those of Megatron-core.
+// groups lists the parallel groups of a rank, as Megatron-core has them.
 func (s *Spec) groups(destination bool, l Layout, rank int) (g reshard.Groups) {
 	t, e, d := l.place(rank)
 	member := func(t, e, d int) stepvan.Rank { return s.plannerRank(destination, l.rank(t, e, d)) }

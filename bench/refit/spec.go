@@ -111,8 +111,10 @@ func (s *Spec) String() string {
 	return strings.Join(words, " ")
 }
 
-// Sources and Destinations are how many processes each side has.
-func (s *Spec) Sources() int      { return s.side(s.From) }
+// Sources is how many processes send.
+func (s *Spec) Sources() int { return s.side(s.From) }
+
+// Destinations is how many processes receive.
 func (s *Spec) Destinations() int { return s.side(s.To) }
 
 func (s *Spec) side(l Layout) int {

@@ -157,11 +157,11 @@ func (f *benchFlags) run(ctx context.Context, out, errOut io.Writer) error {
 	}
 	signals, release := launch.Signals()
 	defer release()
-	base.Signals = signals
+	base.Console.Signals = signals
 	var wanted []bench.Goal
 	var plan bench.Plan
 	if checkGoals {
-		base.Stderr = nil // the error quotes the process that failed
+		base.Console.Stderr = nil // the error quotes the process that failed
 		wanted = f.goals()
 		plan, err = f.goalsPlan(wanted, base)
 	} else {

@@ -97,7 +97,7 @@ func (f *benchFlags) base(errOut io.Writer) (o bench.Options, err error) {
 	}
 	o = f.options
 	o.Refit.Bytes, o.Refit.Row = int64(f.bytes), int64(f.rows)
-	o.Stderr = errOut
+	o.Console.Stderr = errOut
 	switch {
 	case o.Count > 0:
 		o.Duration = 0
