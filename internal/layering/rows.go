@@ -86,6 +86,7 @@ var rows = []row{
 	{path: "peer", level: 9, never: []string{"van"}},
 
 	{path: "reshard", level: 10}, // beside the other services, which do not see each other
+	{path: "bus", level: 10},
 
 	{path: "internal/reach", level: 10, only: []string{"ps", "cmd/stepvan"}},
 	{path: "ps", level: 11},
