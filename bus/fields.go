@@ -104,7 +104,7 @@ func (f *fields) find(key string) *field {
 
 func (f *fields) has(key string) bool { return f.find(key) != nil }
 
-// open begins to read a value. A field that is None may be missing, or be nil.
+// open begins to read a value. A field that may be left out is nil then, or missing.
 func (f *fields) open(key string, none bool) bool {
 	v := f.find(key)
 	f.what, f.rest = key, nil
@@ -166,17 +166,28 @@ func (f *fields) payloadOrNone(key string) []byte {
 	return f.nextPayload()
 }
 
-// nextPayload reads bytes.
+// nextPayload reads bytes that are not empty.
 func (f *fields) nextPayload() []byte {
+	p := f.nextBytes()
+	if p == nil {
+		f.fail("it is empty")
+	}
+	return p
+}
+
+// nextBytes reads bytes. It returns nil for none.
+func (f *fields) nextBytes() []byte {
 	if f.err != nil {
 		return nil
 	}
 	p, rest, err := msgp.ReadBytesZC(f.rest)
-	if err != nil || len(p) == 0 {
-		f.fail("it is not bytes, or it is empty")
+	if err != nil {
+		f.fail("it is not bytes")
 		return nil
 	}
-	f.rest = rest
+	if f.rest = rest; len(p) == 0 {
+		return nil
+	}
 	return bytes.Clone(p)
 }
 

@@ -1,7 +1,6 @@
 package bus
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/stepvan/stepvan"
@@ -179,5 +178,4 @@ func checkReduction(l *layout.Layout, d tensor.DType) error {
 
 func integer(d tensor.DType) bool { return d >= tensor.Uint8 && d <= tensor.Int64 }
 
-// 
-func describeShape(d tensor.DType, s tensor.Shape) string { return fmt.Sprintf("%s%s", d, s) }
+//

@@ -1,0 +1,166 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/tensor"
+)
+
+// Client gives commands to an agent of its own process. Any goroutine may call its methods.
+type Client struct {
+	s     *session
+	role  string
+	calls *atomic.Uint64
+}
+
+// ClientOptions make a [Client].
+type ClientOptions struct {
+	// Rank is the rank of the client in its job, by which the ranks of a side are ordered. It may be -1 where each agent
+	// serves one client of a side. Their order is then that of the agents.
+	Rank int
+}
+
+// Client makes a client.
+func (a *Agent) Client(o ClientOptions) (*Client, error) {
+	s, err := a.connect(o.Rank)
+	if err != nil {
+		return nil, err
+	}
+	return &Client{s, "", new(atomic.Uint64)}, nil
+}
+
+// As returns the client in the role of one side of its pairs. It is for clients that are both sides of a pair. Batches of
+// one role are apart from those of another.
+func (c *Client) As(side string) *Client { return &Client{c.s, side, c.calls} }
+
+// Call is a command that was given to an agent.
+type Call struct {
+	c    *Client
+	name string // of the completion
+	what string
+	done chan struct{}
+	r    result
+}
+
+// Start gives a command to the agent, and does not wait. It sets the time of the command, and its semaphore where it has
+// none. The error is [stepvan.ErrWouldBlock] while too many commands have not completed.
+func (c *Client) Start(command Command) (*Call, error) { return c.start(command, 0) }
+
+func (c *Client) start(command Command, patience time.Duration) (*Call, error) {
+	base := command.Base()
+	base.Timestamp = float64(time.Now().UnixNano()) / 1e9
+	if base.Semaphore == "" {
+		base.Semaphore = "call " + strconv.FormatUint(c.calls.Add(1), 10)
+	}
+	call := &Call{c: c, name: base.Semaphore, what: command.Name(), done: make(chan struct{})}
+	err := c.s.begin(envelope{command, c.role, patience}, func(r result) {
+		call.r = r
+		close(call.done)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return call, nil
+}
+
+// Done reports whether the command has completed.
+func (x *Call) Done() bool {
+	select {
+	case <-x.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// Wait waits until the command has completed, and returns its error. The status is that of a [QueryStatus]. When ctx
+// ends before that, the command goes on.
+func (x *Call) Wait(ctx context.Context) (Status, error) {
+	select {
+	case <-x.done:
+		return x.r.status, x.r.err
+	case <-ctx.Done():
+		return Status{}, fmt.Errorf("%s: %w", x.what, errs.Late("it has not completed: wait again", ctx.Err()))
+	}
+}
+
+// Do gives a command to the agent and waits until it has completed. While the queue is full, it waits. When ctx ends, so
+// does the wait of a command for others, and nothing is left of it. A [Transfer] goes on.
+func (c *Client) Do(ctx context.Context, command Command) (Status, error) {
+	var patience time.Duration
+	if end, ok := ctx.Deadline(); ok {
+		patience = max(time.Until(end), 1)
+	}
+	for {
+		x, err := c.start(command, patience)
+		if err == nil {
+			return x.finish(ctx)
+		}
+		if !errors.Is(err, stepvan.ErrWouldBlock) {
+			return Status{}, err
+		}
+		select {
+		case <-c.s.awaitRoom():
+		case <-ctx.Done():
+			return Status{}, fmt.Errorf("%w: %w", err, ctx.Err())
+		}
+	}
+}
+
+// finish waits, and gives the command up when ctx ends.
+func (x *Call) finish(ctx context.Context) (Status, error) {
+	select {
+	case <-x.done:
+	case <-ctx.Done():
+		x.c.s.abandon(x.name)
+		if x.what == "Transfer" {
+			return x.Wait(ctx)
+		}
+		<-x.done // within a second or so
+	}
+	return x.r.status, x.r.err
+}
+
+// Tensor is a tensor that moves over a pair.
+type Tensor struct {
+	Pair string
+	View tensor.Strided
+}
+
+// Register registers tensors: see [RegisterTensors]. Their memory is borrowed until the batch has been cleaned up.
+func (c *Client) Register(ctx context.Context, batchID string, tensors []Tensor) error {
+	command := &RegisterTensors{BatchID: batchID}
+	for i := range tensors {
+		handle, number, err := c.share(&tensors[i].View)
+		if err != nil {
+			return fmt.Errorf("RegisterTensors: batch %q: tensor %d: %w", batchID, i, err)
+		}
+		defer c.s.unshare(number)
+		command.Tensors = append(command.Tensors, TensorOfPair{tensors[i].Pair, handle})
+	}
+	_, err := c.Do(ctx, command)
+	return err
+}
+
+// share shares the memory of a view with the agent, and returns its handle.
+func (c *Client) share(v *tensor.Strided) (handle []byte, number uint64, err error) {
+	if number, err = c.s.share(v.Memory()); err != nil {
+		return nil, 0, err
+	}
+	h := TensorHandle{Memory: number, DType: v.DType(), Shape: v.Shape(), Strides: v.Strides()}
+	if handle, err = h.Encode(); err != nil {
+		c.s.unshare(number)
+	}
+	return handle, number, err
+}
+
+// Close ends the client. Commands that have not completed fail, and so do its batches, at all ranks. It waits until
+// nothing uses its memory. It may be called again.
+func (c *Client) Close(ctx context.Context) error { return c.s.close(ctx, errClosedClient) }

@@ -1,0 +1,222 @@
+package bus
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/tensor"
+)
+
+// leg is what a batch moves over one pair, at one agent. It has the ranks of the pair that this agent serves. Agent.mu
+// guards it, except for what the goroutine of its plans and runs uses.
+type leg struct {
+	a       *Agent
+	key     legKey
+	r       *roster
+	places  map[int]*place // by index in roster.all, for the ranks of this agent
+	token   uint64         // of the registration; 0 until everything fits
+	forms   []form         // of the tensors
+	courses [2]course      // from side 0 to side 1, and back
+	ready   bool           // all agents have made their plans
+	failed  error
+	ctx     context.Context // until it has failed
+	cancel  context.CancelFunc
+	planner chan struct{} // closed when no plan is being made; nil before
+	closed  chan struct{} // closed when nothing uses the memory any more
+}
+
+type legKey struct{ batch, pair string }
+
+// checkLeg refuses a rank whose leg cannot be joined. Under mu.
+func (a *Agent) checkLeg(key legKey, r *roster, member int) error {
+	l := a.legs[key]
+	switch {
+	case l == nil:
+		return nil
+	case l.token != 0 || l.failed != nil || l.places[member] != nil:
+		return errs.Invalid("pair %q: another client of this agent uses the batch_id: clean that batch up first, or use another", key.pair)
+	case l.r.id != r.id:
+		return errs.Invalid("pair %q: the clients of this agent do not name the same partners: send InitPair again at all ranks", key.pair)
+	}
+	return nil
+}
+
+// join adds a rank to a leg, and tells the leader of the pair what it has. Under mu.
+func (a *Agent) join(key legKey, r *roster, p *place) {
+	l := a.legs[key]
+	if l == nil {
+		l = &leg{a: a, key: key, r: r, places: map[int]*place{}, closed: make(chan struct{})}
+		l.ctx, l.cancel = context.WithCancel(a.ctx)
+		for d := range l.courses {
+			l.courses[d].asked = map[int]uint64{}
+			l.courses[d].told = map[stepvan.Rank]uint64{}
+		}
+		a.legs[key] = l
+	}
+	p.leg, p.attempt = l, a.number()
+	l.places[p.member] = p
+	m := &letter{kind: letterRegister, batch: key.batch, pair: key.pair, roster: r.id, member: p.member, attempt: p.attempt}
+	for i := range p.views {
+		v := &p.views[i]
+		m.forms = append(m.forms, form{[2]tensor.DType{v.DType(), v.DType()}, v.Shape()})
+	}
+	a.send(r.leader(), m)
+}
+
+// withdraw tells the leader that a rank gives up its registration. Under mu.
+func (l *leg) withdraw(p *place, why error) {
+	l.a.send(l.r.leader(), &letter{
+		kind: letterWithdraw, batch: l.key.batch, pair: l.key.pair, roster: l.r.id, member: p.member, attempt: p.attempt, failure: failureOf(why),
+	})
+}
+
+// follow handles a letter to the agents of a pair. Under mu.
+func (a *Agent) follow(from stepvan.Rank, m *letter) {
+	l := a.legs[legKey{m.batch, m.pair}]
+	if l == nil || l.r.id != m.roster || l.failed != nil || !l.r.has(from) {
+		return
+	}
+	switch m.kind {
+	case letterFits:
+		if from == l.r.leader() && l.token == 0 && l.matches(m) {
+			l.token, l.forms, l.planner = m.token, m.forms, make(chan struct{})
+			a.spawn(l.plan)
+		}
+	case letterGo:
+		if from == l.r.leader() && m.token == l.token && l.token != 0 {
+			l.ready = true
+			a.wake()
+		}
+	case letterFailed:
+		p := l.places[m.member]
+		if l.token != 0 && m.token == l.token || l.token == 0 && p != nil && p.attempt == m.attempt {
+			l.fail(m.failure.err(), otherLegs)
+		}
+	case letterAsked:
+		if m.token == l.token && l.token != 0 {
+			c := &l.courses[m.direction]
+			c.told[from] = max(c.told[from], m.round)
+		}
+	}
+}
+
+// matches reports whether a letter of the leader is about the registrations of this agent's ranks.
+func (l *leg) matches(m *letter) bool {
+	if len(m.attempts) != len(l.r.all) {
+		return false
+	}
+	for i, who := range l.r.all {
+		if who.agent != l.a.self {
+			continue
+		}
+		if p := l.places[i]; p == nil || p.attempt != m.attempts[i] || len(p.views) != len(m.forms) {
+			return false
+		}
+	}
+	return true
+}
+
+// audience says who hears of the end of a leg.
+type audience uint8
+
+const (
+	nobody    audience = iota
+	otherLegs          // of the batches that the leg is part of: their agents need not be those that know
+	everybody          // and all agents of the leg
+)
+
+// fail ends a leg for good. Under mu.
+func (l *leg) fail(err error, tell audience) {
+	if l.failed != nil {
+		return
+	}
+	a := l.a
+	l.failed = err
+	l.cancel()
+	if !l.ready && a.legs[l.key] == l {
+		delete(a.legs, l.key)
+	}
+	if tell == everybody {
+		l.tell(err)
+	}
+	for d := range l.courses {
+		l.courses[d].fail(fmt.Errorf("Transfer: batch %q: pair %q: %w", l.key.batch, l.key.pair, err))
+	}
+	for _, p := range l.places {
+		for _, other := range p.batch.parts {
+			if other.leg != nil && tell != nobody {
+				other.leg.fail(err, everybody)
+			}
+		}
+	}
+	a.spawn(l.close)
+	a.wake()
+}
+
+// tell tells the other agents that a leg has failed.
+func (l *leg) tell(err error) {
+	if l.token == 0 {
+		for _, p := range l.places {
+			l.withdraw(p, err)
+		}
+		return
+	}
+	for _, to := range l.r.agents() {
+		if to != l.a.self {
+			l.a.send(to, &letter{kind: letterFailed, batch: l.key.batch, pair: l.key.pair, roster: l.r.id, token: l.token, failure: failureOf(err)})
+		}
+	}
+}
+
+// close ends the plans of a leg that has failed.
+func (l *leg) close() {
+	a := l.a
+	a.mu.Lock()
+	planner := l.planner
+	a.mu.Unlock()
+	if planner != nil {
+		<-planner
+	}
+	for d := range l.courses {
+		l.courses[d].close()
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	close(l.closed)
+	a.wake()
+}
+
+// leave says that a rank does not use the leg any more. Under mu.
+func (l *leg) leave() {
+	for _, p := range l.places {
+		if !p.left {
+			return
+		}
+	}
+	if l.a.legs[l.key] == l {
+		delete(l.a.legs, l.key)
+	}
+}
+
+// plan makes the plans of both directions, and says so to the leader.
+func (l *leg) plan() {
+	var err error
+	for d := range l.courses {
+		if err == nil && l.r.sides[1-d].targetable() {
+			err = l.planCourse(d)
+		}
+	}
+	a := l.a
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	close(l.planner)
+	if err != nil {
+		l.fail(fmt.Errorf("RegisterTensors: batch %q: pair %q: peer %d: %w", l.key.batch, l.key.pair, a.self, err), everybody)
+		return
+	}
+	if l.failed == nil {
+		a.send(l.r.leader(), &letter{kind: letterReady, batch: l.key.batch, pair: l.key.pair, roster: l.r.id, token: l.token})
+	}
+}

@@ -1,0 +1,322 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/tinylib/msgp/msgp"
+
+	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/text"
+	"github.com/stepvan/stepvan/peer"
+	"github.com/stepvan/stepvan/tensor"
+)
+
+// letter is what agents tell each other about a leg of a batch.
+type letter struct {
+	kind        letterKind
+	batch, pair string
+	roster      uint64
+	token       uint64 // of the registration, once its leader has given one
+	member      int    // index in roster.all
+	attempt     uint64 // of the member
+	round       uint64
+	direction   int
+	failure     failure
+	attempts    []uint64 // of letterFits: of all members
+	forms       []form
+}
+
+type letterKind uint8
+
+const (
+	letterRegister letterKind = 1 + iota // to the leader: what a rank registers
+	letterWithdraw                       // to the leader: a rank gives up
+	letterFits                           // of the leader: everything fits, and this is the token
+	letterReady                          // to the leader: the plans of an agent are made
+	letterGo                             // of the leader: all agents are ready
+	letterFailed                         // to all agents of the roster
+	letterAsked                          // to the receiving agents of a mixed roster: a round may come
+	letterEnd
+)
+
+// form is what a rank registers of a tensor, or what the leader has found out about it: the types at both sides, and the
+// shape of the part or of the whole.
+type form struct {
+	types [2]tensor.DType
+	shape tensor.Shape
+}
+
+// maxLetter bounds a letter. It is enough for [MaxTensors] tensors.
+const maxLetter = 16 << 20
+
+func (l *letter) encode() []byte {
+	b := msgp.AppendArrayHeader(nil, 12)
+	b = msgp.AppendUint64(b, uint64(l.kind))
+	b = msgp.AppendString(b, l.batch)
+	b = msgp.AppendString(b, l.pair)
+	for _, n := range []uint64{l.roster, l.token, uint64(l.member), l.attempt, l.round, uint64(l.direction)} {
+		b = msgp.AppendUint64(b, n)
+	}
+	b = l.failure.append(b)
+	b = msgp.AppendArrayHeader(b, uint32(len(l.attempts)))
+	for _, n := range l.attempts {
+		b = msgp.AppendUint64(b, n)
+	}
+	b = msgp.AppendArrayHeader(b, uint32(len(l.forms)))
+	for i := range l.forms {
+		f := &l.forms[i]
+		b = msgp.AppendArrayHeader(b, uint32(2+f.shape.Rank()))
+		b = msgp.AppendUint64(b, uint64(f.types[0]))
+		b = msgp.AppendUint64(b, uint64(f.types[1]))
+		for _, n := range f.shape.Dims() {
+			b = msgp.AppendUint64(b, uint64(n))
+		}
+	}
+	return b
+}
+
+// readLetter reads a letter. It trusts nothing.
+func readLetter(b []byte) (l letter, err error) {
+	f := payloadFields("letter", b)
+	f.tuple(12)
+	l.kind = letterKind(f.nextNumber(uint64(letterEnd) - 1))
+	l.batch, l.pair = f.nextText(), f.nextText()
+	l.roster, l.token = f.nextNumber(1<<64-1), f.nextNumber(1<<64-1)
+	l.member, l.attempt = int(f.nextNumber(2*maxWorld)), f.nextNumber(1<<64-1)
+	l.round, l.direction = f.nextNumber(1<<64-1), int(f.nextNumber(1))
+	l.failure = f.failure()
+	for range f.nextArray(2 * maxWorld) {
+		if l.attempts = append(l.attempts, f.nextNumber(1<<64-1)); f.err != nil {
+			return l, f.err
+		}
+	}
+	for range f.nextArray(MaxTensors) {
+		if l.forms = append(l.forms, f.form()); f.err != nil {
+			return l, f.err
+		}
+	}
+	f.endValue()
+	if f.err == nil && (l.kind == 0 || len(l.batch) > MaxBatchID || len(l.pair) > MaxName) {
+		f.fail("unknown kind or names that are too long (got %d, %d and %d bytes)", l.kind, len(l.batch), len(l.pair))
+	}
+	return l, f.err
+}
+
+func (f *fields) form() (x form) {
+	n := int(f.nextArray(2 + tensor.MaxRank))
+	x.types = [2]tensor.DType{tensor.DType(f.nextNumber(255)), tensor.DType(f.nextNumber(255))}
+	if f.err == nil && (n < 2 || !x.types[0].Valid() || !x.types[1].Valid()) {
+		f.fail("unknown types %d and %d of a tensor", x.types[0], x.types[1])
+	}
+	if f.err != nil {
+		return form{}
+	}
+	dims := make([]int64, n-2)
+	for i := range dims {
+		dims[i] = int64(f.nextNumber(1 << 62))
+	}
+	shape, err := tensor.MakeShape(dims...)
+	if err != nil {
+		f.fail("%v", err)
+	}
+	x.shape = shape
+	return x
+}
+
+// failure is an error as others are told of it.
+type failure struct {
+	kind string // of kinds; "" for no error
+	text string
+}
+
+// kinds are the errors that keep their kind.
+var kinds = []struct {
+	name string
+	err  error
+}{
+	{"invalid", stepvan.ErrInvalid}, {"lost", stepvan.ErrPeerLost}, {"full", stepvan.ErrWouldBlock}, {"busy", stepvan.ErrBusy},
+	{"stale", stepvan.ErrStale}, {"memory", stepvan.ErrNoMemory}, {"closed", stepvan.ErrClosed}, {"late", context.DeadlineExceeded}, {"remote", stepvan.ErrRemote},
+}
+
+const maxReason = 2048
+
+func failureOf(err error) failure {
+	if err == nil {
+		return failure{}
+	}
+	reason := text.Line(err.Error(), maxReason)
+	for _, k := range kinds {
+		if errors.Is(err, k.err) {
+			return failure{k.name, reason}
+		}
+	}
+	return failure{"remote", reason}
+}
+
+// err is the error that the other side had.
+func (f failure) err() error {
+	if f.kind == "" {
+		return nil
+	}
+	for _, k := range kinds {
+		if k.name == f.kind {
+			return &toldError{f.text, k.err}
+		}
+	}
+	return &toldError{f.text, stepvan.ErrRemote}
+}
+
+func (f failure) append(b []byte) []byte {
+	return msgp.AppendString(msgp.AppendString(b, f.kind), f.text)
+}
+
+func (f *fields) failure() (x failure) {
+	x.kind, x.text = f.nextText(), text.Line(f.nextText(), maxReason)
+	return x
+}
+
+// toldError is an error that another process had.
+type toldError struct {
+	text string
+	kind error
+}
+
+// Error returns the text of the other process.
+func (e *toldError) Error() string { return e.text }
+
+// Timeout reports whether a wait took too long, as net.Error does.
+func (e *toldError) Timeout() bool { return errors.Is(e.kind, context.DeadlineExceeded) }
+
+// Unwrap returns the kind of the error.
+func (e *toldError) Unwrap() error { return e.kind }
+
+// outgoing are the letters to an agent that have not been sent. Agent.mu guards it.
+type outgoing struct {
+	queue  [][]byte
+	active bool // a goroutine sends
+}
+
+// Parts of a letter that is longer than a mail.
+const (
+	letterMore = 1
+	letterLast = 0
+	partBytes  = peer.MaxMail - 1
+)
+
+// send sends a letter to an agent, which may be this one. It does not block. Under mu.
+func (a *Agent) send(to stepvan.Rank, l *letter) {
+	o := a.outgoing[to]
+	if o == nil {
+		o = &outgoing{}
+		a.outgoing[to] = o
+	}
+	o.queue = append(o.queue, l.encode())
+	if !o.active && a.ctx.Err() == nil {
+		o.active = true
+		a.spawn(func() { a.deliver(to, o) })
+	}
+}
+
+// deliver sends the letters to an agent, until none is left.
+func (a *Agent) deliver(to stepvan.Rank, o *outgoing) {
+	for {
+		a.mu.Lock()
+		if len(o.queue) == 0 {
+			o.active = false
+			a.wake()
+			a.mu.Unlock()
+			return
+		}
+		b := o.queue[0]
+		o.queue = o.queue[1:]
+		a.mu.Unlock()
+		if to == a.self {
+			a.read(to, b)
+			continue
+		}
+		for len(b) > 0 {
+			n, more := min(len(b), partBytes), byte(letterMore)
+			if n == len(b) {
+				more = letterLast
+			}
+			if !a.mail(to, append([]byte{more}, b[:n]...)) {
+				break
+			}
+			b = b[n:]
+		}
+	}
+}
+
+// mailPause is how long an agent waits while another one has too much mail to receive.
+const mailPause = time.Millisecond
+
+// mail sends a part of a letter. It returns false if the agent is lost: the board says so, too.
+func (a *Agent) mail(to stepvan.Rank, body []byte) bool {
+	for {
+		err := a.p.Mail(to, topic, body)
+		if !errors.Is(err, stepvan.ErrWouldBlock) {
+			return err == nil
+		}
+		select {
+		case <-time.After(mailPause):
+		case <-a.ctx.Done():
+			return false
+		}
+	}
+}
+
+// hear takes a part of a letter. The driver calls it.
+func (a *Agent) hear(from stepvan.Rank, body []byte) {
+	if len(body) == 0 {
+		return
+	}
+	more, part := body[0], body[1:]
+	a.mu.Lock()
+	whole := append(a.partial[from], part...)
+	if delete(a.partial, from); more == letterMore && len(whole) <= maxLetter {
+		a.partial[from] = whole
+	}
+	a.mu.Unlock()
+	if more == letterLast {
+		a.read(from, whole)
+	}
+}
+
+// read handles a letter. An agent that sends what cannot be read hears nothing of it: it waits in vain.
+func (a *Agent) read(from stepvan.Rank, b []byte) {
+	l, err := readLetter(b)
+	if err != nil {
+		a.opt.Log.Error().Err(err).Int("peer", int(from)).Msg("an agent sends a letter that cannot be read")
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch l.kind {
+	case letterRegister, letterWithdraw, letterReady:
+		a.lead(from, &l)
+	default:
+		a.follow(from, &l)
+	}
+}
+
+// flush waits until the letters of this agent have been sent.
+func (a *Agent) flush(ctx context.Context) {
+	for {
+		a.mu.Lock()
+		active, changed := false, a.changed
+		for _, o := range a.outgoing {
+			active = active || o.active
+		}
+		a.mu.Unlock()
+		if !active {
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}

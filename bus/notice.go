@@ -1,0 +1,98 @@
+package bus
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/tinylib/msgp/msgp"
+
+	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/layout"
+)
+
+// notice is what a rank posts on the board about itself, for all ranks of a pair to see.
+type notice struct {
+	agent      stepvan.Rank
+	client     uint64
+	pair, side string
+	attempt    uint64
+	remote     string
+	size       int
+	rank       int // that the client says it has among its job; -1: it does not say
+	mesh       []byte
+	placements []byte
+	layout     *layout.Layout
+	state      noticeState
+}
+
+type noticeState uint8
+
+const (
+	noticeStands noticeState = iota
+	noticeFailed             // the ranks do not agree. It stays for a while, for those who come late
+	noticeGone               // its client has ended
+)
+
+func (n *notice) key() string {
+	return fmt.Sprintf("%sm/%s/%s/%d.%d", boardPrefix, n.pair, n.side, n.agent, n.client)
+}
+
+// String reads "training rank 1 (peer 3)".
+func (n *notice) String() string { return rankName(n.side, n.rank, n.agent) }
+
+func rankName(side string, rank int, agent stepvan.Rank) string {
+	if rank < 0 {
+		return fmt.Sprintf("%s (peer %d)", side, agent)
+	}
+	return fmt.Sprintf("%s rank %d (peer %d)", side, rank, agent)
+}
+
+// layoutName describes the layout.
+func (n *notice) layoutName() string {
+	if n.layout == nil {
+		return "whole tensors"
+	}
+	return n.layout.String()
+}
+
+func (n *notice) encode() []byte {
+	b := msgp.AppendArrayHeader(nil, 7)
+	b = msgp.AppendUint64(b, n.attempt)
+	b = msgp.AppendString(b, n.remote)
+	b = msgp.AppendUint64(b, uint64(n.size))
+	b = msgp.AppendUint64(b, uint64(n.rank+1))
+	b = msgp.AppendBytes(b, n.mesh)
+	b = msgp.AppendBytes(b, n.placements)
+	return msgp.AppendUint64(b, uint64(n.state))
+}
+
+// readNotice reads the entry of an agent. It trusts nothing.
+func readNotice(agent stepvan.Rank, key string, value []byte) (n notice, err error) {
+	f := payloadFields("notice", value)
+	parts := strings.Split(key, "/")
+	if len(parts) != 5 || parts[1] != "m" {
+		return n, errs.Protocol("key", 0, "not one of a rank (got %.80q)", key)
+	}
+	owner, client, _ := strings.Cut(parts[4], ".")
+	if n.client, err = strconv.ParseUint(client, 10, 64); err != nil || owner != strconv.Itoa(int(agent)) {
+		return n, errs.Protocol("key", 0, "not one of peer %d (got %.80q)", agent, key)
+	}
+	n.agent, n.pair, n.side = agent, parts[2], parts[3]
+	f.tuple(7)
+	n.attempt, n.remote, n.size = f.nextNumber(1<<64-1), f.nextText(), int(f.nextNumber(maxWorld))
+	n.rank = int(f.nextNumber(maxWorld)) - 1
+	n.mesh, n.placements = f.nextBytes(), f.nextBytes()
+	n.state = noticeState(f.nextNumber(uint64(noticeGone)))
+	f.endValue()
+	if f.err != nil {
+		return n, f.err
+	}
+	c := InitPair{PairName: n.pair, LocalName: n.side, ExpectedWorldSize: n.size, RemoteName: n.remote, MeshShape: n.mesh, Placements: n.placements}
+	if err := c.Check(); err != nil {
+		return n, err
+	}
+	n.layout, err = c.layout()
+	return n, err
+}

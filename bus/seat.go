@@ -1,0 +1,249 @@
+package bus
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/errs"
+)
+
+// seat is the place of a client in a side of a pair. Agent.mu guards it.
+type seat struct {
+	s       *session
+	command *InitPair
+	notice  notice
+	roster  *roster // nil until the pair is open
+	failed  bool    // the last attempt has failed
+	ignored map[string]uint64
+	seen    map[string]uint64 // notices of this attempt that stood
+}
+
+type seatKey struct{ pair, side string }
+
+// initPair opens a pair: it publishes what this rank has, and waits until all ranks of both sides have done so.
+func (s *session) initPair(ctx context.Context, c *InitPair) error {
+	a := s.a
+	x, err := s.takeSeat(c)
+	if err != nil {
+		return err
+	}
+	n := x.notice
+	if err := a.board.Post(ctx, n.key(), n.encode()); err != nil {
+		x.leave(n, err)
+		return fmt.Errorf("InitPair: pair %q: %w", c.PairName, err)
+	}
+	for {
+		done, changed, err := x.look()
+		if err != nil {
+			x.leave(n, err)
+			return err
+		}
+		if done {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			err := fmt.Errorf("InitPair: pair %q: %w", c.PairName, s.late(ctx, x.missing()))
+			x.leave(n, err)
+			return err
+		}
+	}
+}
+
+// takeSeat finds or makes the seat for a command.
+func (s *session) takeSeat(c *InitPair) (*seat, error) {
+	a := s.a
+	l, err := c.layout()
+	if err != nil {
+		return nil, err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err := s.check(); err != nil {
+		return nil, err
+	}
+	key := seatKey{c.PairName, c.LocalName}
+	x := s.seats[key]
+	n := notice{
+		agent: a.self, client: s.id, pair: c.PairName, side: c.LocalName, remote: c.RemoteName, size: c.ExpectedWorldSize,
+		rank: s.rank, mesh: c.MeshShape, placements: c.Placements, layout: l,
+	}
+	if x != nil && x.roster != nil {
+		if !n.equal(&x.notice) {
+			return nil, errs.Invalid("InitPair: pair %q: it is open with another layout or partner (got %s of %d ranks with partner %q, want %s of %d ranks with partner %q): use another name",
+				c.PairName, n.layoutName(), n.size, n.remote, x.notice.layoutName(), x.notice.size, x.notice.remote)
+		}
+		x.seen = map[string]uint64{}
+		return x, nil
+	}
+	if x == nil {
+		x = &seat{s: s, ignored: map[string]uint64{}}
+		s.seats[key] = x
+	}
+	if x.failed {
+		x.ignore()
+	}
+	n.attempt = a.number()
+	x.command, x.notice, x.failed, x.seen = c, n, false, map[string]uint64{}
+	return x, nil
+}
+
+// equal reports whether two notices of one rank say the same.
+func (n *notice) equal(o *notice) bool {
+	return n.remote == o.remote && n.size == o.size && bytes.Equal(n.mesh, o.mesh) && bytes.Equal(n.placements, o.placements)
+}
+
+// ignore has the seat overlook the marks that earlier attempts have left on the board.
+func (x *seat) ignore() {
+	for key, n := range x.s.a.notices {
+		if n.pair == x.notice.pair && n.state != noticeStands {
+			x.ignored[key] = n.attempt
+		}
+	}
+}
+
+// look reports whether the pair is open, and otherwise when to look again.
+func (x *seat) look() (done bool, changed <-chan struct{}, err error) {
+	a := x.s.a
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err := x.s.check(); err != nil {
+		return false, nil, err
+	}
+	r, err := x.assemble()
+	if err != nil || r == nil {
+		return false, a.changed, err
+	}
+	if old := a.rosters[r.id]; old != nil {
+		r = old
+	}
+	a.rosters[r.id] = r
+	x.roster = r
+	return true, nil, nil
+}
+
+// assemble makes the roster of what is on the board. Under mu.
+func (x *seat) assemble() (*roster, error) {
+	a := x.s.a
+	mine := x.notice
+	all := []notice{}
+	posted := false
+	for key, n := range a.notices {
+		switch at, ok := x.ignored[key]; {
+		case n.pair != mine.pair || ok && at == n.attempt:
+		case key == mine.key():
+			posted = n.attempt == mine.attempt
+		case n.state == noticeGone:
+			if at, ok := x.seen[key]; ok && at == n.attempt {
+				return nil, &stepvan.OpError{Op: "InitPair: pair " + mine.pair, Peer: n.String(), Err: fmt.Errorf("its client has ended: %w", stepvan.ErrPeerLost)}
+			}
+		default:
+			if n.state == noticeStands {
+				x.seen[key] = n.attempt
+			}
+			all = append(all, n)
+		}
+	}
+	if err := x.checkLiving(); err != nil {
+		return nil, err
+	}
+	r, err := makeRoster(&mine, append(all, mine))
+	if !posted && err == nil {
+		return nil, nil // the others do not see this rank yet
+	}
+	return r, err
+}
+
+// checkLiving returns an error that names a rank whose agent has died.
+func (x *seat) checkLiving() error {
+	a := x.s.a
+	for key := range x.seen {
+		if _, ok := a.notices[key]; ok {
+			continue
+		}
+		parts := strings.Split(key, "/")
+		var rank stepvan.Rank
+		if _, err := fmt.Sscanf(parts[len(parts)-1], "%d.", &rank); err == nil && !a.living[rank] {
+			return fmt.Errorf("InitPair: pair %q: %w", x.notice.pair, lostError(rank))
+		}
+	}
+	return nil
+}
+
+// missing says which ranks are not there.
+func (x *seat) missing() string {
+	a := x.s.a
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	count := map[string]int{}
+	size := map[string]string{x.notice.side: fmt.Sprint(x.notice.size), x.notice.remote: "an unknown number"}
+	for _, n := range a.notices {
+		if n.pair == x.notice.pair && n.state == noticeStands {
+			count[n.side]++
+			size[n.side] = fmt.Sprint(n.size)
+		}
+	}
+	return fmt.Sprintf("of %s there are %d of %s ranks, and of %s %d of %s", x.notice.side, count[x.notice.side], size[x.notice.side],
+		x.notice.remote, count[x.notice.remote], size[x.notice.remote])
+}
+
+// leave ends an attempt that has failed. When the ranks do not agree, all of them fail. A mark on the board then tells
+// those that come late, for a while.
+func (x *seat) leave(n notice, why error) {
+	a := x.s.a
+	marked := errors.Is(why, stepvan.ErrInvalid)
+	a.mu.Lock()
+	x.failed, x.roster = true, nil
+	for key, other := range a.notices {
+		if marked && other.pair == n.pair && key != n.key() {
+			x.ignored[key] = other.attempt
+		}
+	}
+	a.mu.Unlock()
+	if marked {
+		n.state = noticeFailed
+		a.mark(n)
+		return
+	}
+	ctx, cancel := a.brief()
+	defer cancel()
+	_ = a.board.Remove(ctx, n.key())
+}
+
+// brief is the context of an operation of the board that nobody waits for.
+func (a *Agent) brief() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(a.ctx, defaultPatience)
+}
+
+// mark replaces a notice, and takes it off the board a while later.
+func (a *Agent) mark(n notice) {
+	ctx, cancel := a.brief()
+	defer cancel()
+	if a.board.Post(ctx, n.key(), n.encode()) != nil {
+		return
+	}
+	time.AfterFunc(markTime, func() {
+		if a.owns(n) {
+			ctx, cancel := a.brief()
+			defer cancel()
+			_ = a.board.Remove(ctx, n.key())
+		}
+	})
+}
+
+// markTime is how long a mark stays on the board.
+const markTime = 5 * time.Second
+
+// owns reports whether the notice on the board is still this one.
+func (a *Agent) owns(n notice) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now, ok := a.notices[n.key()]
+	return ok && now.attempt == n.attempt && now.state == n.state
+}

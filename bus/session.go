@@ -1,0 +1,406 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/tensor"
+)
+
+// session is a client at its agent. Agent.mu guards what is not said to be constant.
+type session struct {
+	a      *Agent
+	id     uint64
+	rank   int // of the client in its job, -1 if it does not say. Constant
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	tasks  sync.WaitGroup // goroutines of commands
+
+	order    sync.Mutex // of commands that begin
+	ended    bool       // no command may begin
+	open     map[string]*call
+	count    int           // commands that have not completed
+	room     chan struct{} // closed when a command completes; nil when nobody waits
+	lanes    map[string]chan struct{}
+	seats    map[seatKey]*seat
+	batches  map[batchKey]*batch
+	memories map[uint64]tensor.Tensor
+	closing  sync.Once
+	closed   error
+}
+
+// envelope is a command on its way to the agent, with what is not in its bytes.
+type envelope struct {
+	command  Command
+	role     string        // the side of the client that the command is about; "" where it has one
+	patience time.Duration // of the client; 0: that of the agent
+}
+
+// call is a command that has not completed.
+type call struct {
+	done   func(result)
+	cancel context.CancelFunc // of its waits; nil if it has none
+}
+
+// result is how a command ended.
+type result struct {
+	status Status
+	err    error
+}
+
+// Status is the state of a batch at a client.
+type Status struct {
+	State BatchState
+	Round uint64 // the last one that was asked for in either direction
+	Err   error  // of a batch that has failed
+	// Signal says that the other side has asked to send a round that this side has not asked to receive. It answers
+	// StateSignal, and is false otherwise.
+	Signal bool
+}
+
+// BatchState is the state of a batch.
+type BatchState string
+
+// The states of a batch.
+const (
+	Unknown      BatchState = "unknown"
+	Registered   BatchState = "registered"
+	Transferring BatchState = "transferring"
+	Done         BatchState = "done"
+	Failed       BatchState = "failed"
+)
+
+// connect makes a session.
+func (a *Agent) connect(rank int) (*session, error) {
+	if rank < -1 || rank >= maxWorld {
+		return nil, errs.Invalid("client: rank: out of range (got %d, want 0 to %d, or -1): give the rank in the job", rank, maxWorld-1)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.over != nil {
+		return nil, a.over
+	}
+	s := &session{
+		a: a, id: a.number(), rank: rank, open: map[string]*call{}, lanes: map[string]chan struct{}{}, seats: map[seatKey]*seat{},
+		batches: map[batchKey]*batch{}, memories: map[uint64]tensor.Tensor{},
+	}
+	s.ctx, s.cancel = context.WithCancelCause(context.Background())
+	a.clients[s.id] = s
+	return s, nil
+}
+
+// check returns why no command of the client can succeed. Under mu.
+func (s *session) check() error {
+	if s.a.over != nil {
+		return s.a.over
+	}
+	if s.ended {
+		return errClosedClient
+	}
+	return nil
+}
+
+var errClosedClient = errs.Closed("the client was closed: make another one")
+
+// begin takes a command. Commands begin in the order of the calls. done is called once, also when the command fails or
+// is not known. The error is [stepvan.ErrWouldBlock] if too many commands have not completed; then done is not called.
+func (s *session) begin(e envelope, done func(result)) error {
+	s.order.Lock()
+	defer s.order.Unlock()
+	c := &call{done: done}
+	name := e.command.Base().Semaphore
+	s.a.mu.Lock()
+	err := s.check()
+	switch {
+	case err != nil:
+	case s.count >= s.a.opt.Queue:
+		err = fmt.Errorf("%s: %d commands of this client have not completed: wait for one: %w", e.command.Name(), s.count, stepvan.ErrWouldBlock)
+	case name != "" && s.open[name] != nil:
+		err = errs.Invalid("%s: semaphore_name: a command with this name has not completed (got %q): use a name once", e.command.Name(), name)
+	}
+	if err == nil {
+		s.count++
+		if name != "" {
+			s.open[name] = c
+		}
+	}
+	s.a.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if err := e.command.Check(); err != nil {
+		s.complete(name, c, result{err: err})
+		return nil
+	}
+	s.run(e, c, func(r result) { s.complete(name, c, r) })
+	return nil
+}
+
+// complete tells of the end of a command.
+func (s *session) complete(name string, c *call, r result) {
+	s.a.mu.Lock()
+	s.count--
+	if name != "" {
+		delete(s.open, name)
+	}
+	if s.room != nil {
+		close(s.room)
+		s.room = nil
+	}
+	s.a.mu.Unlock()
+	c.done(r)
+}
+
+// awaitRoom returns a channel that is closed when a command completes.
+func (s *session) awaitRoom() <-chan struct{} {
+	s.a.mu.Lock()
+	defer s.a.mu.Unlock()
+	if s.room == nil {
+		s.room = make(chan struct{})
+		if s.count < s.a.opt.Queue || s.ended {
+			close(s.room)
+			ready := s.room
+			s.room = nil
+			return ready
+		}
+	}
+	return s.room
+}
+
+// abandon ends the waits of a command that its client does not wait for any more.
+func (s *session) abandon(name string) {
+	s.a.mu.Lock()
+	defer s.a.mu.Unlock()
+	if c := s.open[name]; c != nil && c.cancel != nil {
+		c.cancel()
+	}
+}
+
+// run has a command begin. Those that wait for others do so in goroutines, behind the earlier commands about the same
+// pair or batch.
+func (s *session) run(e envelope, c *call, done func(result)) {
+	switch x := e.command.(type) {
+	case *QueryStatus:
+		done(s.query(x, e.role))
+	case *InitPair:
+		before, finish := s.follow(nil, pairLane(x.PairName, x.LocalName))
+		s.wait(e, c, before, func(ctx context.Context) error { return s.initPair(ctx, x) }, finish, done)
+	case *RegisterTensors:
+		before, finish := s.follow(x.Tensors, batchLane(e.role, x.BatchID))
+		s.wait(e, c, before, func(ctx context.Context) error { return s.register(ctx, x, e.role) }, finish, done)
+	case *CleanupBatch:
+		before, finish := s.follow(nil, batchLane(e.role, x.BatchID))
+		s.wait(e, c, before, func(ctx context.Context) error { return s.cleanup(ctx, batchKey{x.BatchID, e.role}) }, finish, done)
+	case *Transfer:
+		before, finish := s.follow(nil, batchLane(e.role, x.BatchID))
+		if len(before) == 0 {
+			s.transfer(x, e.role, done)
+			finish()
+			return
+		}
+		s.task(e, c, before, func(_ context.Context, err error) {
+			defer finish()
+			if err != nil {
+				done(result{err: err})
+				return
+			}
+			s.transfer(x, e.role, done)
+		})
+	default:
+		done(result{err: errs.Invalid("%T: the agent does not know this command: use one of %v", e.command, commandNames())})
+	}
+}
+
+// wait runs a command that waits for others.
+func (s *session) wait(e envelope, c *call, before []<-chan struct{}, f func(context.Context) error, finish func(), done func(result)) {
+	s.task(e, c, before, func(ctx context.Context, err error) {
+		if err == nil {
+			err = f(ctx)
+		}
+		finish()
+		done(result{err: err})
+	})
+}
+
+// task calls f in a goroutine, after earlier commands. f gets an error if these take too long.
+func (s *session) task(e envelope, c *call, before []<-chan struct{}, f func(ctx context.Context, err error)) {
+	patience := e.patience
+	if patience <= 0 {
+		patience = s.a.opt.Patience
+	}
+	ctx, cancel := context.WithTimeout(s.ctx, patience)
+	s.a.mu.Lock()
+	c.cancel = cancel
+	s.a.mu.Unlock()
+	s.tasks.Go(func() {
+		defer cancel()
+		for _, b := range before {
+			select {
+			case <-b:
+			case <-ctx.Done():
+				f(ctx, fmt.Errorf("%s: %w", e.command.Name(), s.late(ctx, "earlier commands of this client have not completed")))
+				return
+			}
+		}
+		f(ctx, nil)
+	})
+}
+
+// late is the error of a wait that has ended in vain: in time, because the client was closed, or because it gave up.
+func (s *session) late(ctx context.Context, what string) error {
+	if cause := context.Cause(s.ctx); cause != nil {
+		return cause
+	}
+	return errs.Late("it took too long: "+what, ctx.Err())
+}
+
+func pairLane(pair, side string) string { return "p/" + pair + "/" + side }
+
+func batchLane(role, id string) string { return "b/" + role + "/" + id }
+
+// follow puts a command behind the earlier ones of a lane, and behind those that open the pairs of some tensors. finish
+// lets the next one of the lane begin.
+func (s *session) follow(tensors []TensorOfPair, lane string) (before []<-chan struct{}, finish func()) {
+	s.a.mu.Lock()
+	defer s.a.mu.Unlock()
+	pairs := map[string]bool{}
+	for _, t := range tensors {
+		pairs[t.PairName] = true
+	}
+	for name, c := range s.lanes {
+		kind, rest, _ := strings.Cut(name, "/")
+		pair, _, _ := strings.Cut(rest, "/")
+		if name == lane || kind == "p" && pairs[pair] {
+			before = append(before, c)
+		}
+	}
+	mine := make(chan struct{})
+	s.lanes[lane] = mine
+	return before, func() {
+		s.a.mu.Lock()
+		defer s.a.mu.Unlock()
+		close(mine)
+		if s.lanes[lane] == mine {
+			delete(s.lanes, lane)
+		}
+	}
+}
+
+// close ends a session. What it has not completed fails with why, and so do its batches, at all agents. It returns when
+// nothing uses its memory any more.
+func (s *session) close(ctx context.Context, why error) error {
+	s.closing.Do(func() { s.closed = s.end(ctx, why) })
+	return s.closed
+}
+
+func (s *session) end(ctx context.Context, why error) error {
+	a := s.a
+	gone := fmt.Errorf("a client of peer %d has ended: %w: %w", a.self, stepvan.ErrPeerLost, why)
+	a.mu.Lock()
+	s.ended = true
+	if s.room != nil {
+		close(s.room)
+		s.room = nil
+	}
+	var notices []notice
+	for _, x := range s.seats {
+		n := x.notice
+		if n.state = noticeGone; !x.failed || x.roster != nil {
+			notices = append(notices, n)
+		} else {
+			n.state = noticeFailed
+			notices = append(notices, n)
+		}
+	}
+	var all []*batch
+	for _, b := range s.batches {
+		all = append(all, b)
+	}
+	a.mu.Unlock()
+	s.cancel(why)
+	for _, n := range notices {
+		if n.state == noticeGone {
+			a.mark(n)
+			continue
+		}
+		short, cancel := a.brief()
+		_ = a.board.Remove(short, n.key())
+		cancel()
+	}
+	var failed error
+	for _, b := range all {
+		failed = errors.Join(failed, b.end(ctx, gone, everybody))
+	}
+	s.tasks.Wait()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for number, m := range s.memories {
+		m.Release()
+		delete(s.memories, number)
+	}
+	delete(a.clients, s.id)
+	return failed
+}
+
+// share notes memory of the client and returns its number. It is retained.
+func (s *session) share(m tensor.Tensor) (uint64, error) {
+	if err := m.Retain(); err != nil {
+		return 0, err
+	}
+	s.a.mu.Lock()
+	defer s.a.mu.Unlock()
+	if err := s.check(); err != nil {
+		m.Release()
+		return 0, err
+	}
+	number := s.a.number()
+	s.memories[number] = m
+	return number, nil
+}
+
+// unshare forgets memory. What uses it holds it by itself.
+func (s *session) unshare(number uint64) {
+	s.a.mu.Lock()
+	defer s.a.mu.Unlock()
+	if m, ok := s.memories[number]; ok {
+		delete(s.memories, number)
+		m.Release()
+	}
+}
+
+// find returns the view that a handle names. Under mu.
+func (s *session) find(b []byte) (tensor.Strided, error) {
+	h, err := DecodeHandle(b)
+	if err != nil {
+		return tensor.Strided{}, err
+	}
+	m, ok := s.memories[h.Memory]
+	if !ok {
+		return tensor.Strided{}, fmt.Errorf("tensor handle: memory %d: the client has not shared it, or not any more: %w", h.Memory, stepvan.ErrStale)
+	}
+	size := int64(h.DType.Size())
+	if h.DType.Size() == m.DType().Size() && h.Offset%size == 0 {
+		if m, err = m.Reinterpret(h.DType); err != nil {
+			return tensor.Strided{}, err
+		}
+		return m.AsStrided(h.Shape, h.Strides, h.Offset/size)
+	}
+	span, err := tensor.Span(h.DType, h.Shape, h.Strides)
+	if err != nil {
+		return tensor.Strided{}, err
+	}
+	if h.Offset > int64(m.Len()) || span > (int64(m.Len())-h.Offset)/size {
+		return tensor.Strided{}, errs.Invalid("tensor handle: %s from byte %d on leaves the memory of %d bytes: share all of it", h.Shape, h.Offset, m.Len())
+	}
+	part, err := tensor.FromRegion(m.Region(), m.Offset()+h.Offset, h.DType, tensor.ShapeOf(span))
+	if err != nil {
+		return tensor.Strided{}, err
+	}
+	return part.AsStrided(h.Shape, h.Strides, 0)
+}

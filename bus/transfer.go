@@ -1,0 +1,218 @@
+package bus
+
+import (
+	"fmt"
+
+	"github.com/stepvan/stepvan/internal/errs"
+)
+
+// transfer asks for the next round of a batch. done is called when the round is over in all legs.
+func (s *session) transfer(t *Transfer, role string, done func(result)) {
+	w, err := s.ask(t, role)
+	if err != nil {
+		done(result{err: fmt.Errorf("Transfer: batch %q: %w", t.BatchID, err)})
+		return
+	}
+	w.arm(done)
+}
+
+// pending is a transfer that has been asked for. Agent.mu guards it.
+type pending struct {
+	s    *session
+	left int
+	err  error
+	done func(result) // nil until it is armed
+}
+
+// arm has done called at the end, which may have been before.
+func (w *pending) arm(done func(result)) {
+	w.s.a.mu.Lock()
+	over := w.left == 0
+	w.done = done
+	w.s.a.mu.Unlock()
+	if over {
+		done(result{err: w.err})
+	}
+}
+
+// end notes the end of a leg. Under mu. The last one ends the transfer, in a goroutine of its own: the caller holds mu.
+func (w *pending) end(err error) {
+	if w.err == nil {
+		w.err = err
+	}
+	if w.left--; w.left == 0 && w.done != nil {
+		go w.done(result{err: w.err})
+	}
+}
+
+// ask counts the round and begins what can begin.
+func (s *session) ask(t *Transfer, role string) (*pending, error) {
+	a := s.a
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err := s.check(); err != nil {
+		return nil, err
+	}
+	b := s.batches[batchKey{t.BatchID, role}]
+	if b == nil || !b.ready {
+		return nil, errs.Invalid("it is not registered: send RegisterTensors first")
+	}
+	for _, p := range b.parts {
+		if p.leg.failed != nil {
+			return nil, p.leg.failed
+		}
+		if d := p.direction(t.Type); p.leg.courses[d].ship == nil {
+			return nil, p.leg.errNoPlan(d)
+		}
+	}
+	w := &pending{s: s, left: len(b.parts)}
+	for _, p := range b.parts {
+		d := p.direction(t.Type)
+		c := &p.leg.courses[d]
+		c.asked[p.member]++
+		c.waiters = append(c.waiters, waiter{c.asked[p.member], w.end})
+		p.leg.announce(d)
+		p.leg.advance(d)
+	}
+	return w, nil
+}
+
+// direction is the course of a transfer.
+func (p *place) direction(t TransferType) int {
+	mine := p.leg.r.all[p.member].side
+	if t == Send {
+		return mine
+	}
+	return 1 - mine
+}
+
+// asked is how many rounds all ranks of this agent have asked for, of one side or of both.
+func (l *leg) asked(d int, sides ...int) uint64 {
+	least := ^uint64(0)
+	for i := range l.places {
+		for _, s := range sides {
+			if l.r.all[i].side == s {
+				least = min(least, l.courses[d].asked[i])
+			}
+		}
+	}
+	return least
+}
+
+// advance begins the next round once all ranks of this agent have asked for it. Under mu.
+func (l *leg) advance(d int) {
+	c := &l.courses[d]
+	if c.busy || l.failed != nil || l.asked(d, 0, 1) <= c.begun {
+		return
+	}
+	c.begun++
+	c.busy = true
+	round := c.begun
+	l.a.spawn(func() { l.run(d, round) })
+}
+
+// run runs a round, and begins the next one.
+func (l *leg) run(d int, round uint64) {
+	c := &l.courses[d]
+	err := c.run(l.ctx, round)
+	l.a.mu.Lock()
+	defer l.a.mu.Unlock()
+	c.busy = false
+	if err != nil {
+		l.fail(fmt.Errorf("round %d from %s to %s: %w", round, l.r.sides[d].name, l.r.sides[1-d].name, err), everybody)
+		return
+	}
+	c.done = round
+	rest := c.waiters[:0]
+	for _, w := range c.waiters {
+		if w.round > round {
+			rest = append(rest, w)
+			continue
+		}
+		w.end(nil)
+	}
+	c.waiters = rest
+	l.advance(d)
+}
+
+// announce tells the receiving agents of a mixed roster that the sending ranks of this one have asked for a round. Where
+// no agent has ranks of both sides, the offers of the plan say so. Under mu.
+func (l *leg) announce(d int) {
+	c := &l.courses[d]
+	round := l.asked(d, d)
+	if !l.r.mixed || round == ^uint64(0) || round <= c.told[l.a.self] {
+		return
+	}
+	c.told[l.a.self] = round
+	for _, to := range l.r.agentsOf(1 - d) {
+		if to != l.a.self {
+			l.a.send(to, &letter{kind: letterAsked, batch: l.key.batch, pair: l.key.pair, roster: l.r.id, token: l.token, direction: d, round: round})
+		}
+	}
+}
+
+// offered reports whether the other side has asked to send a round that a rank has not asked to receive. Under mu.
+func (p *place) offered() bool {
+	l := p.leg
+	d := 1 - l.r.all[p.member].side
+	c := &l.courses[d]
+	if c.ship == nil || l.failed != nil {
+		return false
+	}
+	next := c.asked[p.member] + 1
+	if !l.r.mixed {
+		version, ok := c.ship.Offered()
+		return ok && version >= next
+	}
+	for _, from := range l.r.agentsOf(d) {
+		if c.told[from] < next {
+			return false
+		}
+	}
+	return true
+}
+
+// query answers a QueryStatus.
+func (s *session) query(q *QueryStatus, role string) (r result) {
+	a := s.a
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err := s.check(); err != nil {
+		return result{err: err}
+	}
+	b := s.batches[batchKey{q.BatchID, role}]
+	if b == nil || !b.ready {
+		r.status.State = Unknown
+		return r
+	}
+	r.status = b.status()
+	if q.StateName == StateSignal {
+		r.status.Signal = true
+		for _, p := range b.parts {
+			r.status.Signal = r.status.Signal && p.offered()
+		}
+	}
+	return r
+}
+
+// status is the state of a batch. Under mu.
+func (b *batch) status() (s Status) {
+	s.State = Registered
+	for _, p := range b.parts {
+		if p.leg.failed != nil {
+			return Status{State: Failed, Round: s.Round, Err: p.leg.failed}
+		}
+		for d := range p.leg.courses {
+			c := &p.leg.courses[d]
+			asked := c.asked[p.member]
+			s.Round = max(s.Round, asked)
+			switch {
+			case asked > c.done:
+				s.State = Transferring
+			case asked > 0 && s.State == Registered:
+				s.State = Done
+			}
+		}
+	}
+	return s
+}
