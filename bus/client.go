@@ -119,7 +119,7 @@ func (x *Call) finish(ctx context.Context) (Status, error) {
 	select {
 	case <-x.done:
 	case <-ctx.Done():
-		x.c.s.abandon(x.name)
+		x.c.s.abandon(x.name, ctx.Err())
 		if x.what == "Transfer" {
 			return x.Wait(ctx)
 		}

@@ -47,14 +47,14 @@ func (s *session) register(ctx context.Context, c *RegisterTensors, role string)
 }
 
 // enter makes a batch and its places, and sends the registrations. After an error nothing has changed.
-func (s *session) enter(c *RegisterTensors, role string) (b *batch, err error) {
+func (s *session) enter(c *RegisterTensors, role string) (_ *batch, err error) {
 	a := s.a
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if err := s.check(); err != nil {
 		return nil, err
 	}
-	b = &batch{s: s, key: batchKey{c.BatchID, role}}
+	b := &batch{s: s, key: batchKey{c.BatchID, role}}
 	if s.batches[b.key] != nil {
 		return nil, errs.Invalid("the batch_id is in use: clean that batch up first, or use another")
 	}

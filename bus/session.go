@@ -45,7 +45,7 @@ type envelope struct {
 // call is a command that has not completed.
 type call struct {
 	done   func(result)
-	cancel context.CancelFunc // of its waits; nil if it has none
+	giveUp context.CancelCauseFunc // ends its waits; nil if it has none
 }
 
 // result is how a command ended.
@@ -174,11 +174,11 @@ func (s *session) awaitRoom() <-chan struct{} {
 }
 
 // abandon ends the waits of a command that its client does not wait for any more.
-func (s *session) abandon(name string) {
+func (s *session) abandon(name string, why error) {
 	s.a.mu.Lock()
 	defer s.a.mu.Unlock()
-	if c := s.open[name]; c != nil && c.cancel != nil {
-		c.cancel()
+	if c := s.open[name]; c != nil && c.giveUp != nil {
+		c.giveUp(why)
 	}
 }
 
@@ -234,11 +234,13 @@ func (s *session) task(e envelope, c *call, before []<-chan struct{}, f func(ctx
 	if patience <= 0 {
 		patience = s.a.opt.Patience
 	}
-	ctx, cancel := context.WithTimeout(s.ctx, patience)
+	given, giveUp := context.WithCancelCause(s.ctx)
+	ctx, cancel := context.WithTimeout(given, patience)
 	s.a.mu.Lock()
-	c.cancel = cancel
+	c.giveUp = giveUp
 	s.a.mu.Unlock()
 	s.tasks.Go(func() {
+		defer giveUp(nil)
 		defer cancel()
 		for _, b := range before {
 			select {
@@ -254,10 +256,11 @@ func (s *session) task(e envelope, c *call, before []<-chan struct{}, f func(ctx
 
 // late is the error of a wait that has ended in vain: in time, because the client was closed, or because it gave up.
 func (s *session) late(ctx context.Context, what string) error {
-	if cause := context.Cause(s.ctx); cause != nil {
+	cause := context.Cause(ctx)
+	if s.ctx.Err() != nil {
 		return cause
 	}
-	return errs.Late("it took too long: "+what, ctx.Err())
+	return errs.Late("it took too long: "+what, cause)
 }
 
 func pairLane(pair, side string) string { return "p/" + pair + "/" + side }
