@@ -225,7 +225,16 @@ func (a *Agent) Close(ctx context.Context) error {
 	a.mu.Lock()
 	a.finished = true
 	a.mu.Unlock()
-	a.work.Wait()
+	over := make(chan struct{})
+	go func() {
+		a.work.Wait()
+		close(over)
+	}()
+	select {
+	case <-over:
+	case <-ctx.Done():
+		failed = errors.Join(failed, errs.Late("agent: other peers still use the memory of batches: stop the node", ctx.Err()))
+	}
 	return failed
 }
 

@@ -138,6 +138,9 @@ func (l *leg) fail(err error, tell audience) {
 	if !l.ready && a.legs[l.key] == l {
 		delete(a.legs, l.key)
 	}
+	if key := (collectionKey{l.key.batch, l.key.pair, l.r.id}); l.token != 0 && a.collections[key] != nil && a.collections[key].token == l.token {
+		delete(a.collections, key)
+	}
 	if tell == everybody {
 		l.tell(err)
 	}
@@ -179,6 +182,10 @@ func (l *leg) close() {
 	if planner != nil {
 		<-planner
 	}
+	// The letters go first, so that the others hear why, and not only that the plans are over.
+	ctx, cancel := context.WithTimeout(a.ctx, answerTime)
+	a.flush(ctx)
+	cancel()
 	for d := range l.courses {
 		l.courses[d].close()
 	}

@@ -200,12 +200,16 @@ func (x *seat) leave(n notice, why error) {
 	marked := errors.Is(why, stepvan.ErrInvalid)
 	a.mu.Lock()
 	x.failed, x.roster = true, nil
+	ended := x.s.ended // then its end is on the board
 	for key, other := range a.notices {
 		if marked && other.pair == n.pair && key != n.key() {
 			x.ignored[key] = other.attempt
 		}
 	}
 	a.mu.Unlock()
+	if ended {
+		return
+	}
 	if marked {
 		n.state = noticeFailed
 		a.mark(n)
