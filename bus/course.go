@@ -31,11 +31,15 @@ type course struct {
 	waiters []waiter
 }
 
-// sum is a box that this agent reduces: the values of all members of a group, of which the first one becomes the result.
+// sum is a box that this agent reduces. The plan merges what the members of a group have into its values, by the first
+// step of the reduction. The other steps merge these into the first one, which is the result.
 type sum struct {
 	values    []tensor.Strided
 	reduction reduction
 }
+
+// values is how many values the first step leaves.
+func (r *reduction) values() int { return len(r.members) / r.steps[0].count }
 
 // waiter is a transfer that waits for a round.
 type waiter struct {
@@ -62,7 +66,7 @@ type moves struct{ sends, recvs []peer.Move }
 func (m *moves) add(self stepvan.Rank, from, to *member, source, target *tensor.Strided, move peer.Move) {
 	if from.agent == self {
 		one := move
-		one.Peer, one.View = to.agent, *source
+		one.Peer, one.View, one.Merge = to.agent, *source, peer.Overwrite
 		m.sends = append(m.sends, one)
 	}
 	if to.agent == self {
@@ -155,8 +159,7 @@ func (x *planner) tensor(k int, from, to tensor.DType) error {
 				return err
 			}
 			x.number++
-			m := peer.Move{ID: x.number, Label: label}
-			setWire(&m, wire)
+			m := peer.Move{ID: x.number, Wire: wire, Label: label}
 			x.ship.add(x.l.a.self, &x.l.r.all[s], &x.l.r.all[at], &source, &target, m)
 		}
 	}
@@ -193,7 +196,7 @@ func (x *planner) reduce(k, member int, r *layout.Route, group *reduction, label
 	one := sum{reduction: *group}
 	mine := x.l.places[member] != nil
 	if mine {
-		if one.values, err = x.take(k, member, r, len(group.members)); err != nil {
+		if one.values, err = x.take(k, member, r, group.values()); err != nil {
 			return result, err
 		}
 		x.c.sums = append(x.c.sums, one)
@@ -207,10 +210,11 @@ func (x *planner) reduce(k, member int, r *layout.Route, group *reduction, label
 		}
 		var target tensor.Strided
 		if mine {
-			target = one.values[i]
+			target = one.values[i%group.values()]
 		}
 		x.number++
-		x.gather.add(x.l.a.self, &x.l.r.all[from], &x.l.r.all[member], &value, &target, peer.Move{ID: x.number, Label: label})
+		x.gather.add(x.l.a.self, &x.l.r.all[from], &x.l.r.all[member], &value, &target,
+			peer.Move{ID: x.number, Merge: merges[group.steps[0].op].plan, Label: label})
 	}
 	return result, nil
 }
@@ -241,7 +245,7 @@ func (x *planner) reserve(d int) error {
 		for i := range routes {
 			if x.l.places[x.from.first+int(routes[i].Source)] != nil {
 				group, _ := reductionOf(x.from.layout, int(routes[i].Source))
-				total += int64(len(group.members)) * valueBytes(x.l.forms[k].types[d], &routes[i])
+				total += int64(group.values()) * valueBytes(x.l.forms[k].types[d], &routes[i])
 			}
 		}
 	}
@@ -298,11 +302,6 @@ func (x *planner) signals() error {
 	return nil
 }
 
-// setWire has the elements of a move travel in a type: 0 for that of both ends.
-func setWire(m *peer.Move, wire tensor.DType) {
-	_ = wire
-}
-
 // run runs a round.
 func (c *course) run(ctx context.Context, round uint64) error {
 	if c.gather != nil {
@@ -326,16 +325,23 @@ func (c *course) run(ctx context.Context, round uint64) error {
 	return h.Wait(ctx)
 }
 
-var merges = map[layout.Op]cast.Merge{layout.Sum: cast.Sum, layout.Max: cast.Max, layout.Min: cast.Min, layout.Product: cast.Product}
+// merges are what plans and package cast call the operations of reductions.
+var merges = map[layout.Op]struct {
+	plan peer.Merge
+	cast cast.Merge
+}{
+	layout.Sum: {peer.Sum, cast.Sum}, layout.Max: {peer.Max, cast.Max}, layout.Min: {peer.Min, cast.Min},
+	layout.Product: {peer.Product, cast.Product},
+}
 
-// reduce makes one value of all.
+// reduce makes one value of those that the plan has brought.
 func (s *sum) reduce() error {
 	list := s.values
-	for _, step := range s.reduction.steps {
+	for _, step := range s.reduction.steps[1:] {
 		n := len(list) / step.count
 		for k := range n {
 			for i := 1; i < step.count; i++ {
-				if err := cast.Copy(&list[k], &list[k+i*n], merges[step.op]); err != nil {
+				if err := cast.Copy(&list[k], &list[k+i*n], merges[step.op].cast); err != nil {
 					return err
 				}
 			}

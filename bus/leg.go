@@ -15,11 +15,12 @@ type leg struct {
 	a       *Agent
 	key     legKey
 	r       *roster
-	places  map[int]*place // by index in roster.all, for the ranks of this agent
-	token   uint64         // of the registration; 0 until everything fits
-	forms   []form         // of the tensors
-	courses [2]course      // from side 0 to side 1, and back
-	ready   bool           // all agents have made their plans
+	places  map[int]*place   // by index in roster.all, for the ranks of this agent
+	token   uint64           // of the registration; 0 until everything fits
+	early   map[uint64]error // failures of tokens that have not come, by token
+	forms   []form           // of the tensors
+	courses [2]course        // from side 0 to side 1, and back
+	ready   bool             // all agents have made their plans
 	failed  error
 	ctx     context.Context // until it has failed
 	cancel  context.CancelFunc
@@ -83,6 +84,9 @@ func (a *Agent) follow(from stepvan.Rank, m *letter) {
 		if from == l.r.leader() && l.token == 0 && l.matches(m) {
 			l.token, l.forms, l.planner = m.token, m.forms, make(chan struct{})
 			a.spawn(l.plan)
+			if err := l.early[m.token]; err != nil {
+				l.fail(err, otherLegs)
+			}
 		}
 	case letterGo:
 		if from == l.r.leader() && m.token == l.token && l.token != 0 {
@@ -91,6 +95,12 @@ func (a *Agent) follow(from stepvan.Rank, m *letter) {
 		}
 	case letterFailed:
 		p := l.places[m.member]
+		if l.token == 0 && m.token != 0 && len(l.early) < maxEarly { // the letter of the leader is still on its way
+			if l.early == nil {
+				l.early = map[uint64]error{}
+			}
+			l.early[m.token] = m.failure.err()
+		}
 		if l.token != 0 && m.token == l.token || l.token == 0 && p != nil && p.attempt == m.attempt {
 			l.fail(m.failure.err(), otherLegs)
 		}
@@ -101,6 +111,9 @@ func (a *Agent) follow(from stepvan.Rank, m *letter) {
 		}
 	}
 }
+
+// maxEarly bounds the failures that are kept.
+const maxEarly = 64
 
 // matches reports whether a letter of the leader is about the registrations of this agent's ranks.
 func (l *leg) matches(m *letter) bool {
