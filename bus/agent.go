@@ -56,7 +56,7 @@ type Agent struct {
 	finished    bool          // Close waits for the goroutines
 	over        error         // why no command can succeed any more
 	last        uint64        // number of an attempt, a client or a token; none is used twice
-	notices     map[string]notice
+	entries     map[string]rankEntry
 	living      map[stepvan.Rank]bool // agents
 	clients     map[uint64]*session
 	rosters     map[uint64]*roster
@@ -69,7 +69,7 @@ type Agent struct {
 // boardPrefix is the beginning of the keys of all agents.
 const boardPrefix = "bus/"
 
-// topic is that of the letters between agents.
+// topic is the topic of the letters between agents.
 const topic = peer.Topic("stepvan.bus")
 
 // NewAgent starts an agent at a peer. Close ends it, before the node is stopped.
@@ -85,12 +85,12 @@ func NewAgent(ctx context.Context, p *peer.Peer, b Board, o Options) (*Agent, er
 	}
 	a := &Agent{
 		p: p, board: b, opt: o, self: p.Rank(), changed: make(chan struct{}),
-		notices: map[string]notice{}, living: map[stepvan.Rank]bool{}, clients: map[uint64]*session{}, rosters: map[uint64]*roster{},
+		entries: map[string]rankEntry{}, living: map[stepvan.Rank]bool{}, clients: map[uint64]*session{}, rosters: map[uint64]*roster{},
 		legs: map[legKey]*leg{}, collections: map[collectionKey]*collection{}, outgoing: map[stepvan.Rank]*outgoing{},
 		partial: map[stepvan.Rank][]byte{},
 	}
 	a.ctx, a.cancel = context.WithCancel(context.Background())
-	stop, err := p.Listen(topic, a.hear)
+	stop, err := p.Listen(topic, a.receive)
 	if err != nil {
 		return nil, fmt.Errorf("agent: this peer has an agent already: %w", err)
 	}
@@ -121,7 +121,7 @@ func (a *Agent) take(all []postoffice.Entry) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	before := a.living
-	a.notices, a.living = map[string]notice{}, map[stepvan.Rank]bool{}
+	a.entries, a.living = map[string]rankEntry{}, map[stepvan.Rank]bool{}
 	for i := range all {
 		e := &all[i]
 		if e.Owner.Role != stepvan.RolePeer {
@@ -129,8 +129,8 @@ func (a *Agent) take(all []postoffice.Entry) {
 		}
 		if e.Key == livingKey(e.Owner.Rank) {
 			a.living[e.Owner.Rank] = true
-		} else if n, err := readNotice(e.Owner.Rank, e.Key, e.Value); err == nil {
-			a.notices[e.Key] = n
+		} else if n, err := readEntry(e.Owner.Rank, e.Key, e.Value); err == nil {
+			a.entries[e.Key] = n
 		}
 	}
 	for rank := range before {
@@ -160,7 +160,7 @@ func lostError(rank stepvan.Rank) error {
 	return &stepvan.OpError{Op: "tensor bus", Peer: fmt.Sprintf("peer %d", rank), Err: fmt.Errorf("its agent has died or left: %w", stepvan.ErrPeerLost)}
 }
 
-// wake has all who wait look again. Under mu.
+// wake has all waiters look again. Under mu.
 func (a *Agent) wake() {
 	close(a.changed)
 	a.changed = make(chan struct{})
@@ -209,7 +209,7 @@ func (a *Agent) Close(ctx context.Context) error {
 	}
 	a.mu.Lock()
 	var keys []string
-	for key, n := range a.notices {
+	for key, n := range a.entries {
 		if n.agent == a.self {
 			keys = append(keys, key)
 		}

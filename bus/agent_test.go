@@ -11,7 +11,7 @@ import (
 )
 
 // views makes a view of each slice. Shared ones lie in the memory of the agent.
-func views(t testing.TB, s *crowd, shapes []tensor.Shape, values [][]float32, memory func(i int) *tensor.Allocator) (all []tensor.Strided) {
+func views(t testing.TB, s *job, shapes []tensor.Shape, values [][]float32, memory func(i int) *tensor.Allocator) (all []tensor.Strided) {
 	t.Helper()
 	for i := range values {
 		var x tensor.Tensor
@@ -63,14 +63,14 @@ func testLayouts(t *testing.T, x *town, v *vector) {
 	for i := range v.to.Mesh.Size() {
 		at[1] = append(at[1], (i+n-v.to.Mesh.Size()%n)%n)
 	}
-	a, b := x.crowd(t, "training", &v.from, at[0]...), x.crowd(t, "inference", &v.to, at[1]...)
-	openPair(t, "weights", a, b)
+	a, b := x.job(t, "training", &v.from, at[0]...), x.job(t, "inference", &v.to, at[1]...)
+	openEverywhere(t, "weights", a, b)
 	m := makeModel(t, v, 7)
 	source := clone(m.from)
 	own := func(where []int) func(i int) *tensor.Allocator {
 		return func(i int) *tensor.Allocator { return x.peers[where[i]].Memory }
 	}
-	all := map[*crowd][]tensor.Strided{a: views(t, a, m.fromShapes, m.from, own(at[0])), b: views(t, b, m.toShapes, m.to, nil)}
+	all := map[*job][]tensor.Strided{a: views(t, a, m.fromShapes, m.from, own(at[0])), b: views(t, b, m.toShapes, m.to, nil)}
 	noErrors(t, registerAll(t, "step", "weights", all))
 	for range 2 {
 		for i := range m.to {

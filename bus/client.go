@@ -22,8 +22,8 @@ type Client struct {
 
 // ClientOptions make a [Client].
 type ClientOptions struct {
-	// Rank is the rank of the client in its job, by which the ranks of a side are ordered. It may be -1 where each agent
-	// serves one client of a side. Their order is then that of the agents.
+	// Rank is the rank of the client in its job, which orders the ranks of a side. It may be -1 where each agent serves
+	// one client of a side. They have the order of the agents then.
 	Rank int
 }
 
@@ -36,8 +36,8 @@ func (a *Agent) Client(o ClientOptions) (*Client, error) {
 	return &Client{s, "", new(atomic.Uint64)}, nil
 }
 
-// As returns the client in the role of one side of its pairs. It is for clients that are both sides of a pair. Batches of
-// one role are apart from those of another.
+// As returns the client in the role of one side of its pairs. It is for clients that are both sides of a pair. Each
+// role has its own batches.
 func (c *Client) As(side string) *Client { return &Client{c.s, side, c.calls} }
 
 // Call is a command that was given to an agent.
@@ -49,8 +49,8 @@ type Call struct {
 	r    result
 }
 
-// Start gives a command to the agent, and does not wait. It sets the time of the command, and its semaphore where it has
-// none. The error is [stepvan.ErrWouldBlock] while too many commands have not completed.
+// Start gives a command to the agent, and does not wait. It sets the time of the command. It sets the semaphore where
+// the command lacks one. The error is [stepvan.ErrWouldBlock] while too many commands have not completed.
 func (c *Client) Start(command Command) (*Call, error) { return c.start(command, 0) }
 
 func (c *Client) start(command Command, patience time.Duration) (*Call, error) {
@@ -80,8 +80,8 @@ func (x *Call) Done() bool {
 	}
 }
 
-// Wait waits until the command has completed, and returns its error. The status is that of a [QueryStatus]. When ctx
-// ends before that, the command goes on.
+// Wait waits until the command has completed, and returns its error. Only a [QueryStatus] has a status. When ctx
+// ends before that, the command continues.
 func (x *Call) Wait(ctx context.Context) (Status, error) {
 	select {
 	case <-x.done:
@@ -91,8 +91,8 @@ func (x *Call) Wait(ctx context.Context) (Status, error) {
 	}
 }
 
-// Do gives a command to the agent and waits until it has completed. While the queue is full, it waits. When ctx ends, so
-// does the wait of a command for others, and nothing is left of it. A [Transfer] goes on.
+// Do gives a command to the agent and waits until it has completed. It waits for room in the queue, too. When ctx ends,
+// the command fails, and nothing is left of it. A [Transfer] continues.
 func (c *Client) Do(ctx context.Context, command Command) (Status, error) {
 	var patience time.Duration
 	if end, ok := ctx.Deadline(); ok {

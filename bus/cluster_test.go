@@ -149,17 +149,17 @@ func (x *town) client(t testing.TB, agent, rank int) *Client {
 	return c
 }
 
-// crowd is one side of a pair: its clients, by rank.
-type crowd struct {
+// job is one side of a pair: its clients, by rank.
+type job struct {
 	name    string
 	layout  *layout.Layout
 	clients []*Client
 }
 
-// crowd makes the clients of a side, at these agents.
-func (x *town) crowd(t testing.TB, name string, l *layout.Layout, agents ...int) *crowd {
+// job makes the clients of a side, at these agents.
+func (x *town) job(t testing.TB, name string, l *layout.Layout, agents ...int) *job {
 	t.Helper()
-	s := &crowd{name: name, layout: l}
+	s := &job{name: name, layout: l}
 	for i, a := range agents {
 		s.clients = append(s.clients, x.client(t, a, i))
 	}
@@ -167,7 +167,7 @@ func (x *town) crowd(t testing.TB, name string, l *layout.Layout, agents ...int)
 }
 
 // command is the InitPair of a side.
-func (s *crowd) command(pair, remote string) *InitPair {
+func (s *job) command(pair, remote string) *InitPair {
 	c := &InitPair{PairName: pair, LocalName: s.name, ExpectedWorldSize: len(s.clients), RemoteName: remote}
 	if s.layout != nil {
 		c.MeshShape, c.Placements = EncodeMesh(s.layout.Mesh.Dims), EncodePlacements(s.layout.Placements)
@@ -176,7 +176,7 @@ func (s *crowd) command(pair, remote string) *InitPair {
 }
 
 // everywhere calls f for all clients of both sides at once.
-func everywhere(f func(s *crowd, i int) error, sides ...*crowd) []error {
+func everywhere(f func(s *job, i int) error, sides ...*job) []error {
 	var g errgroup.Group
 	var all []error
 	at := 0
@@ -206,33 +206,33 @@ func noErrors(t testing.TB, all []error) {
 	}
 }
 
-// open opens a pair at all ranks.
-func openPair(t testing.TB, pair string, a, b *crowd) {
+// openEverywhere opens a pair at all ranks.
+func openEverywhere(t testing.TB, pair string, a, b *job) {
 	t.Helper()
-	other := map[*crowd]string{a: b.name, b: a.name}
-	noErrors(t, everywhere(func(s *crowd, i int) error {
+	other := map[*job]string{a: b.name, b: a.name}
+	noErrors(t, everywhere(func(s *job, i int) error {
 		_, err := s.clients[i].Do(within(t), s.command(pair, other[s]))
 		return err
 	}, a, b))
 }
 
 // registerAll registers one tensor a rank at all ranks.
-func registerAll(t testing.TB, batch, pair string, views map[*crowd][]tensor.Strided) []error {
+func registerAll(t testing.TB, batch, pair string, views map[*job][]tensor.Strided) []error {
 	t.Helper()
-	var sides []*crowd
+	var sides []*job
 	for s := range views {
 		sides = append(sides, s)
 	}
-	slices.SortFunc(sides, func(a, b *crowd) int { return strings.Compare(a.name, b.name) })
-	return everywhere(func(s *crowd, i int) error {
+	slices.SortFunc(sides, func(a, b *job) int { return strings.Compare(a.name, b.name) })
+	return everywhere(func(s *job, i int) error {
 		return s.clients[i].Register(within(t), batch, []Tensor{{pair, views[s][i]}})
 	}, sides...)
 }
 
 // transferAll runs a round from one side to the other.
-func transferAll(t testing.TB, batch string, from, to *crowd) []error {
+func transferAll(t testing.TB, batch string, from, to *job) []error {
 	t.Helper()
-	return everywhere(func(s *crowd, i int) error {
+	return everywhere(func(s *job, i int) error {
 		kind := Send
 		if s == to {
 			kind = Recv
@@ -242,9 +242,9 @@ func transferAll(t testing.TB, batch string, from, to *crowd) []error {
 	}, from, to)
 }
 
-func cleanupAll(t testing.TB, batch string, sides ...*crowd) {
+func cleanupAll(t testing.TB, batch string, sides ...*job) {
 	t.Helper()
-	noErrors(t, everywhere(func(s *crowd, i int) error {
+	noErrors(t, everywhere(func(s *job, i int) error {
 		_, err := s.clients[i].Do(within(t), &CleanupBatch{BatchID: batch})
 		return err
 	}, sides...))

@@ -28,7 +28,7 @@ type BaseCommand struct {
 	// Timestamp says when the client has sent the command, in seconds since 1970. 0 stands for None.
 	Timestamp float64
 	// Semaphore names the completion of the command. It is unique among the commands of the client that have not
-	// completed. "" stands for None: nobody is told.
+	// completed. "" stands for None: nobody is announced.
 	Semaphore string
 }
 

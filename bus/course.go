@@ -23,12 +23,12 @@ type course struct {
 	used   int64         // bytes of it
 
 	// Under Agent.mu.
-	asked   map[int]uint64 // rounds that the ranks of this agent have asked for, by index in roster.all
-	told    map[stepvan.Rank]uint64
-	begun   uint64
-	done    uint64
-	busy    bool
-	waiters []waiter
+	asked     map[int]uint64 // rounds that the ranks of this agent have asked for, by index in roster.all
+	announced map[stepvan.Rank]uint64
+	begun     uint64
+	done      uint64
+	busy      bool
+	waiters   []waiter
 }
 
 // sum is a box that this agent reduces. The plan merges what the members of a group have into its values, by the first
@@ -118,8 +118,8 @@ func (x *planner) routesOf(k int) ([]layout.Route, error) {
 	return r, err
 }
 
-// wholes are the routes of this agent's ranks for a tensor without layouts: from rank i to rank i. The numbers of the
-// moves are those of the ranks.
+// wholes are the routes of this agent's ranks for a tensor without layouts: from rank i to rank i. Each agent
+// counts them all.
 func (x *planner) wholes(k int) (all []layout.Route) {
 	for i := range x.from.size {
 		r := layout.Route{Source: stepvan.Rank(i), Targets: []layout.Landing{{Rank: stepvan.Rank(i)}}}
@@ -166,7 +166,7 @@ func (x *planner) tensor(k int, from, to tensor.DType) error {
 	return nil
 }
 
-// box is a box of a tensor of a rank. It is no view if this agent does not serve the rank.
+// box is a box of a tensor of a rank. It is the zero view if this agent does not serve the rank.
 func (x *planner) box(k, member int, at [tensor.MaxRank]int64, r *layout.Route) (v tensor.Strided, err error) {
 	p := x.l.places[member]
 	if p == nil {

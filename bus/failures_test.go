@@ -44,7 +44,7 @@ func TestPairsThatDoNotFit(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			x := newTown(t, pairtest.Mem(), 4, Options{})
-			a, b := x.crowd(t, "training", c.a, 0, 1), x.crowd(t, "inference", c.b, 2, 3)
+			a, b := x.job(t, "training", c.a, 0, 1), x.job(t, "inference", c.b, 2, 3)
 			all := [4]*InitPair{a.command("p", "inference"), a.command("p", "inference"), b.command("p", "training"), b.command("p", "training")}
 			c.change(all)
 			clients := append(append([]*Client{}, a.clients...), b.clients...)
@@ -67,7 +67,7 @@ func TestPairsThatDoNotFit(t *testing.T) {
 				}
 			}
 			if c.b != nil && c.a.CheckTarget() == nil {
-				openPair(t, "p", a, b)
+				openEverywhere(t, "p", a, b)
 			}
 		})
 	}
@@ -76,9 +76,9 @@ func TestPairsThatDoNotFit(t *testing.T) {
 // Without layouts both sides need as many ranks.
 func TestWholeTensorsOfUnequalSides(t *testing.T) {
 	x := newTown(t, pairtest.Mem(), 3, Options{})
-	a, b := x.crowd(t, "training", nil, 0, 1), x.crowd(t, "inference", nil, 2)
-	for _, err := range everywhere(func(s *crowd, i int) error {
-		_, err := s.clients[i].Do(within(t), s.command("p", map[*crowd]string{a: "inference", b: "training"}[s]))
+	a, b := x.job(t, "training", nil, 0, 1), x.job(t, "inference", nil, 2)
+	for _, err := range everywhere(func(s *job, i int) error {
+		_, err := s.clients[i].Do(within(t), s.command("p", map[*job]string{a: "inference", b: "training"}[s]))
 		return err
 	}, a, b) {
 		require.ErrorContains(t, err, "without layouts both sides need as many ranks")
@@ -90,9 +90,9 @@ func TestWholeTensorsOfUnequalSides(t *testing.T) {
 func TestPairsThatAreOpen(t *testing.T) {
 	x := newTown(t, pairtest.Mem(), 2, Options{})
 	whole := on([]int{1}, layout.Replicate())
-	a, b := x.crowd(t, "training", &whole, 0), x.crowd(t, "inference", &whole, 1)
-	openPair(t, "p", a, b)
-	openPair(t, "p", a, b) // the same again
+	a, b := x.job(t, "training", &whole, 0), x.job(t, "inference", &whole, 1)
+	openEverywhere(t, "p", a, b)
+	openEverywhere(t, "p", a, b) // the same again
 	other := a.command("p", "inference")
 	other.Placements = EncodePlacements([]layout.Placement{layout.Shard(0)})
 	_, err := a.clients[0].Do(within(t), other)
@@ -100,10 +100,10 @@ func TestPairsThatAreOpen(t *testing.T) {
 	require.ErrorContains(t, err, `it is open with another layout or partner (got (1)[S(0)] of 1 ranks with partner "inference", want (1)[R] of 1 ranks`)
 	// Several clients of one agent need ranks.
 	c, d := x.client(t, 0, -1), x.client(t, 0, -1)
-	for _, err := range everywhere(func(s *crowd, i int) error {
+	for _, err := range everywhere(func(s *job, i int) error {
 		_, err := s.clients[i].Do(within(t), s.command("q", "inference"))
 		return err
-	}, &crowd{"training", nil, []*Client{c, d}}) {
+	}, &job{"training", nil, []*Client{c, d}}) {
 		require.ErrorContains(t, err, "peer 0 has several clients of training, and which is first is not known: name the rank of each client")
 	}
 }
@@ -112,9 +112,9 @@ func TestPairsThatAreOpen(t *testing.T) {
 func TestBatchesThatDoNotFit(t *testing.T) {
 	rows := on([]int{2}, layout.Shard(0))
 	x := newTown(t, pairtest.OneSided(), 4, Options{})
-	a, b := x.crowd(t, "training", &rows, 0, 1), x.crowd(t, "inference", &rows, 2, 3)
-	openPair(t, "p", a, b)
-	openPair(t, "q", a, b)
+	a, b := x.job(t, "training", &rows, 0, 1), x.job(t, "inference", &rows, 2, 3)
+	openEverywhere(t, "p", a, b)
+	openEverywhere(t, "q", a, b)
 	_, good := floats(t, 0, 4, 4)
 	_, wide := floats(t, 0, 4, 5)
 	_, long := floats(t, 0, 6, 4)
@@ -138,7 +138,7 @@ func TestBatchesThatDoNotFit(t *testing.T) {
 			`pair "q"`, "the sides differ in size"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			all := everywhere(func(s *crowd, i int) error {
+			all := everywhere(func(s *job, i int) error {
 				if s == b {
 					return s.clients[i].Register(within(t), "step", c.tensors[2+i])
 				}
@@ -154,7 +154,7 @@ func TestBatchesThatDoNotFit(t *testing.T) {
 			x.nothingLeft(t)
 		})
 	}
-	noErrors(t, everywhere(func(s *crowd, i int) error { return s.clients[i].Register(within(t), "step", one) }, a, b))
+	noErrors(t, everywhere(func(s *job, i int) error { return s.clients[i].Register(within(t), "step", one) }, a, b))
 }
 
 // What a client does wrong by itself fails at once.
@@ -183,7 +183,7 @@ func TestRegistrationsThatAreRefused(t *testing.T) {
 	x.nothingLeft(t)
 }
 
-// A registration whose partners do not come ends in time, and says who is missing.
+// A registration whose partners do not come ends in time, and says which ranks are missing.
 func TestRegistrationsThatAreLate(t *testing.T) {
 	x := newDuo(t, pairtest.Mem(), Options{})
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
@@ -202,12 +202,12 @@ func TestRegistrationsThatAreLate(t *testing.T) {
 func TestDirectionsWithoutPlan(t *testing.T) {
 	partial, whole := on([]int{2}, layout.Partial(layout.Sum)), on([]int{1}, layout.Replicate())
 	x := newTown(t, pairtest.Mem(), 3, Options{})
-	a, b := x.crowd(t, "training", &partial, 0, 1), x.crowd(t, "inference", &whole, 2)
-	openPair(t, "p", a, b)
+	a, b := x.job(t, "training", &partial, 0, 1), x.job(t, "inference", &whole, 2)
+	openEverywhere(t, "p", a, b)
 	_, v := floats(t, 1, 2, 2)
 	_, w := floats(t, 2, 2, 2)
 	_, u := floats(t, 2, 2, 2)
-	noErrors(t, registerAll(t, "step", "p", map[*crowd][]tensor.Strided{a: {v, w}, b: {u}}))
+	noErrors(t, registerAll(t, "step", "p", map[*job][]tensor.Strided{a: {v, w}, b: {u}}))
 	for c, kind := range map[*Client]TransferType{a.clients[0]: Recv, b.clients[0]: Send} {
 		_, err := c.Do(within(t), &Transfer{BatchID: "step", Type: kind})
 		require.ErrorIs(t, err, stepvan.ErrInvalid)
@@ -216,7 +216,7 @@ func TestDirectionsWithoutPlan(t *testing.T) {
 	noErrors(t, transferAll(t, "step", a, b))
 }
 
-// The death of a client, or of an agent, ends what names it, at all sides, and says who it was.
+// The death of a client, or of an agent, ends what names it, at all sides, and says what died.
 func TestDeaths(t *testing.T) {
 	for _, van := range []pairtest.Van{pairtest.Mem(), pairtest.OneSided(), pairtest.TCP()} {
 		for name, die := range map[string]func(x *duo){
@@ -258,7 +258,7 @@ func TestDeathsWhileAPairOpens(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			x := newTown(t, pairtest.Mem(), 3, Options{})
 			two := on([]int{2}, layout.Replicate())
-			a, b := x.crowd(t, "training", &two, 0, 1), x.crowd(t, "inference", &two, 2, 2)
+			a, b := x.job(t, "training", &two, 0, 1), x.job(t, "inference", &two, 2, 2)
 			first, err := a.clients[0].Start(a.command("p", "inference"))
 			require.NoError(t, err)
 			_, err = a.clients[1].Start(a.command("p", "inference"))
@@ -269,7 +269,7 @@ func TestDeathsWhileAPairOpens(t *testing.T) {
 				eventually(t, func() bool {
 					s.a.mu.Lock()
 					defer s.a.mu.Unlock()
-					for _, x := range s.seats {
+					for _, x := range s.pairs {
 						for key := range x.seen {
 							if strings.HasSuffix(key, fmt.Sprintf("/1.%d", a.clients[1].s.id)) {
 								return true
@@ -349,15 +349,15 @@ func FuzzLetter(f *testing.F) {
 	})
 }
 
-func FuzzNotice(f *testing.F) {
-	n := notice{agent: 3, client: 7, pair: "p", side: "a", remote: "b", attempt: 9, size: 2, rank: -1, mesh: EncodeMesh([]int{2}), placements: EncodePlacements([]layout.Placement{layout.Shard(0)})}
+func FuzzEntry(f *testing.F) {
+	n := rankEntry{agent: 3, client: 7, pair: "p", side: "a", remote: "b", attempt: 9, size: 2, rank: -1, mesh: EncodeMesh([]int{2}), placements: EncodePlacements([]layout.Placement{layout.Shard(0)})}
 	f.Add(n.key(), n.encode())
 	f.Fuzz(func(t *testing.T, key string, b []byte) {
-		n, err := readNotice(3, key, b)
+		n, err := readEntry(3, key, b)
 		if err != nil {
 			return
 		}
-		again, err := readNotice(3, n.key(), n.encode())
+		again, err := readEntry(3, n.key(), n.encode())
 		require.NoError(t, err)
 		require.Equal(t, n, again)
 	})

@@ -94,7 +94,7 @@ func (a *Agent) refuse(to stepvan.Rank, l *letter, err error) {
 	a.send(to, &letter{kind: letterFailed, batch: l.batch, pair: l.pair, roster: l.roster, member: l.member, attempt: l.attempt, failure: failureOf(err)})
 }
 
-// dismiss fails a collection: all who have registered get the error.
+// dismiss fails a collection: all ranks that have registered get the error.
 func (a *Agent) dismiss(c *collection, err error) {
 	if a.collections[c.key] == c {
 		delete(a.collections, c.key)
@@ -126,7 +126,8 @@ func (c *collection) missing(a *Agent, l *letter) error {
 	return fmt.Errorf("RegisterTensors: batch %q: pair %q: these ranks have not registered: %s: %w", l.batch, l.pair, r.names(list), why)
 }
 
-// checkRosters fails registrations that name different ranks of one pair: some opened the pair again, and others did not.
+// checkRosters fails registrations that name different ranks of one pair. Some of them have opened the pair again, and
+// others have not.
 func (a *Agent) checkRosters(c *collection) {
 	for key, other := range a.collections {
 		if key != c.key && key.batch == c.key.batch && key.pair == c.key.pair && other.token == 0 {

@@ -52,7 +52,7 @@ func (a *Agent) join(key legKey, r *roster, p *place) {
 		l.ctx, l.cancel = context.WithCancel(a.ctx)
 		for d := range l.courses {
 			l.courses[d].asked = map[int]uint64{}
-			l.courses[d].told = map[stepvan.Rank]uint64{}
+			l.courses[d].announced = map[stepvan.Rank]uint64{}
 		}
 		a.legs[key] = l
 	}
@@ -107,7 +107,7 @@ func (a *Agent) follow(from stepvan.Rank, m *letter) {
 	case letterAsked:
 		if m.token == l.token && l.token != 0 {
 			c := &l.courses[m.direction]
-			c.told[from] = max(c.told[from], m.round)
+			c.announced[from] = max(c.announced[from], m.round)
 		}
 	}
 }
@@ -131,12 +131,12 @@ func (l *leg) matches(m *letter) bool {
 	return true
 }
 
-// audience says who hears of the end of a leg.
+// audience says which agents hear of the end of a leg.
 type audience uint8
 
 const (
 	nobody    audience = iota
-	otherLegs          // of the batches that the leg is part of: their agents need not be those that know
+	otherLegs          // the agents of the other legs of its batches
 	everybody          // and all agents of the leg
 )
 
@@ -195,7 +195,7 @@ func (l *leg) close() {
 	if planner != nil {
 		<-planner
 	}
-	// The letters go first, so that the others hear why, and not only that the plans are over.
+	// The letters go first, so that the others receive why, and not only that the plans are over.
 	ctx, cancel := context.WithTimeout(a.ctx, answerTime)
 	a.flush(ctx)
 	cancel()

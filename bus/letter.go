@@ -41,8 +41,7 @@ const (
 	letterEnd
 )
 
-// form is what a rank registers of a tensor, or what the leader has found out about it: the types at both sides, and the
-// shape of the part or of the whole.
+// form describes a tensor: its types at both sides, and the shape of a part or of the whole.
 type form struct {
 	types [2]tensor.DType
 	shape tensor.Shape
@@ -125,7 +124,7 @@ func (f *fields) form() (x form) {
 	return x
 }
 
-// failure is an error as others are told of it.
+// failure is an error as others are announced of it.
 type failure struct {
 	kind string // of kinds; "" for no error
 	text string
@@ -162,10 +161,10 @@ func (f failure) err() error {
 	}
 	for _, k := range kinds {
 		if k.name == f.kind {
-			return &toldError{f.text, k.err}
+			return &remoteError{f.text, k.err}
 		}
 	}
-	return &toldError{f.text, stepvan.ErrRemote}
+	return &remoteError{f.text, stepvan.ErrRemote}
 }
 
 func (f failure) append(b []byte) []byte {
@@ -177,20 +176,20 @@ func (f *fields) failure() (x failure) {
 	return x
 }
 
-// toldError is an error that another process had.
-type toldError struct {
+// remoteError is an error that another process had.
+type remoteError struct {
 	text string
 	kind error
 }
 
 // Error returns the text of the other process.
-func (e *toldError) Error() string { return e.text }
+func (e *remoteError) Error() string { return e.text }
 
 // Timeout reports whether a wait took too long, as net.Error does.
-func (e *toldError) Timeout() bool { return errors.Is(e.kind, context.DeadlineExceeded) }
+func (e *remoteError) Timeout() bool { return errors.Is(e.kind, context.DeadlineExceeded) }
 
 // Unwrap returns the kind of the error.
-func (e *toldError) Unwrap() error { return e.kind }
+func (e *remoteError) Unwrap() error { return e.kind }
 
 // outgoing are the letters to an agent that have not been sent. Agent.mu guards it.
 type outgoing struct {
@@ -267,8 +266,8 @@ func (a *Agent) mail(to stepvan.Rank, body []byte) bool {
 	}
 }
 
-// hear takes a part of a letter. The driver calls it.
-func (a *Agent) hear(from stepvan.Rank, body []byte) {
+// receive takes a part of a letter. The driver calls it.
+func (a *Agent) receive(from stepvan.Rank, body []byte) {
 	if len(body) == 0 {
 		return
 	}

@@ -65,14 +65,14 @@ func (s *session) enter(c *RegisterTensors, role string) (_ *batch, err error) {
 			}
 		}
 	}()
-	seats, places := map[string]*seat{}, map[string]*place{}
+	pairs, places := map[string]*openPair{}, map[string]*place{}
 	for i, t := range c.Tensors {
-		x := seats[t.PairName]
+		x := pairs[t.PairName]
 		if x == nil {
-			if x, err = s.seatOf(t.PairName, role); err != nil {
+			if x, err = s.pairOf(t.PairName, role); err != nil {
 				return nil, err
 			}
-			seats[t.PairName] = x
+			pairs[t.PairName] = x
 			p := &place{batch: b, member: x.member()}
 			places[t.PairName] = p
 			b.parts = append(b.parts, p)
@@ -86,37 +86,37 @@ func (s *session) enter(c *RegisterTensors, role string) (_ *batch, err error) {
 		}
 		places[t.PairName].views = append(places[t.PairName].views, v)
 	}
-	for pair, x := range seats {
+	for pair, x := range pairs {
 		if err := a.checkLeg(legKey{c.BatchID, pair}, x.roster, places[pair].member); err != nil {
 			return nil, err
 		}
 	}
-	for pair, x := range seats {
+	for pair, x := range pairs {
 		a.join(legKey{c.BatchID, pair}, x.roster, places[pair])
 	}
 	s.batches[b.key] = b
 	return b, nil
 }
 
-// member is the place of the seat in its roster.
-func (x *seat) member() int {
+// member is the place of the pair in its roster.
+func (x *openPair) member() int {
 	for i, m := range x.roster.all {
-		if m.agent == x.s.a.self && m.client == x.s.id && x.roster.sides[m.side].name == x.notice.side {
+		if m.agent == x.s.a.self && m.client == x.s.id && x.roster.sides[m.side].name == x.entry.side {
 			return i
 		}
 	}
 	return -1 // not reached: the roster has been made of it
 }
 
-// seatOf finds the side of a pair that the client is, or the one that the role names.
-func (s *session) seatOf(pair, role string) (*seat, error) {
-	var found *seat
-	for key, x := range s.seats {
+// pairOf finds the side of a pair that the client is, or the one that the role names.
+func (s *session) pairOf(pair, role string) (*openPair, error) {
+	var found *openPair
+	for key, x := range s.pairs {
 		if key.pair != pair || x.roster == nil || role != "" && key.side != role {
 			continue
 		}
 		if found != nil {
-			return nil, errs.Invalid("pair %q: this client is %s and %s of it: name the role", pair, found.notice.side, key.side)
+			return nil, errs.Invalid("pair %q: this client is %s and %s of it: name the role", pair, found.entry.side, key.side)
 		}
 		found = x
 	}
@@ -171,7 +171,7 @@ func (b *batch) look() (ready bool, changed <-chan struct{}, err error) {
 	return ready, a.changed, nil
 }
 
-// answerTime is how long a leader may take to say who is missing.
+// answerTime is how long a leader may take to name the missing ranks.
 const answerTime = time.Second
 
 // giveUp ends a registration whose time is up. The leaders of the pairs say which ranks were missing.

@@ -14,7 +14,7 @@ import (
 	"github.com/stepvan/stepvan/layout"
 )
 
-// roster lists the ranks of a pair. All agents make the same of the notices on the board. It does not change.
+// roster lists the ranks of a pair. All agents make the same of the entries on the board. It does not change.
 type roster struct {
 	pair  string
 	id    uint64  // of this list, with the attempts of all ranks
@@ -90,12 +90,12 @@ func (s *side) targetable() bool { return s.layout == nil || s.layout.CheckTarge
 
 // makeRoster makes the roster of the ranks of a pair, once all are there. It returns nil before that. Its error says in
 // what they do not agree. mine is one of them.
-func makeRoster(mine *notice, all []notice) (*roster, error) {
-	slices.SortFunc(all, func(a, b notice) int {
+func makeRoster(mine *rankEntry, all []rankEntry) (*roster, error) {
+	slices.SortFunc(all, func(a, b rankEntry) int {
 		return cmp.Or(strings.Compare(a.side, b.side), cmp.Compare(a.rank, b.rank), cmp.Compare(a.agent, b.agent), cmp.Compare(a.client, b.client))
 	})
 	sides := [2]string{min(mine.side, mine.remote), max(mine.side, mine.remote)}
-	var lists [2][]notice
+	var lists [2][]rankEntry
 	for _, n := range all {
 		i := slices.Index(sides[:], n.side)
 		if i < 0 || n.remote != sides[1-i] {
@@ -128,7 +128,7 @@ func makeRoster(mine *notice, all []notice) (*roster, error) {
 }
 
 // add adds the ranks of a side.
-func (r *roster) add(i int, list []notice) {
+func (r *roster) add(i int, list []rankEntry) {
 	r.sides[i] = side{name: list[0].side, layout: list[0].layout, first: len(r.all), size: len(list)}
 	h := xxhash.New()
 	_, _ = h.Write(binary.LittleEndian.AppendUint64(nil, r.id))
@@ -139,18 +139,18 @@ func (r *roster) add(i int, list []notice) {
 		r.all = append(r.all, member{n.agent, n.client, n.rank, i, k})
 	}
 	for _, m := range r.all[:r.sides[i].first] {
-		r.mixed = r.mixed || slices.ContainsFunc(list, func(n notice) bool { return n.agent == m.agent })
+		r.mixed = r.mixed || slices.ContainsFunc(list, func(n rankEntry) bool { return n.agent == m.agent })
 	}
 	r.id = h.Sum64()
 }
 
 // isComplete reports whether all ranks of a side are there, and none is a mark that others have failed.
-func isComplete(list []notice) bool {
-	return len(list) == list[0].size && !slices.ContainsFunc(list, func(n notice) bool { return n.state != noticeStands })
+func isComplete(list []rankEntry) bool {
+	return len(list) == list[0].size && !slices.ContainsFunc(list, func(n rankEntry) bool { return n.state != entryStands })
 }
 
 // checkSide refuses ranks of one side that differ.
-func checkSide(pair string, list []notice) error {
+func checkSide(pair string, list []rankEntry) error {
 	for i := 1; i < len(list); i++ {
 		a, b := &list[0], &list[i]
 		switch {
@@ -176,7 +176,7 @@ func checkSide(pair string, list []notice) error {
 }
 
 // checkSides refuses two sides that do not fit.
-func checkSides(pair string, a, b *notice) error {
+func checkSides(pair string, a, b *rankEntry) error {
 	switch {
 	case (a.layout == nil) != (b.layout == nil):
 		return errs.Invalid("InitPair: pair %q: one side has a layout and the other none (%s has %s, %s has %s): give both, or none",

@@ -31,25 +31,25 @@ func floats(t testing.TB, first float32, rows, columns int64) ([]float32, tensor
 // duo is a pair of one rank on each side, with a batch of one tensor of whole elements.
 type duo struct {
 	*town
-	a, b     *crowd
+	a, b     *job
 	from, to []float32
-	views    map[*crowd][]tensor.Strided
+	views    map[*job][]tensor.Strided
 }
 
 func newDuo(t testing.TB, v pairtest.Van, o Options) *duo {
 	t.Helper()
 	x := &duo{town: newTown(t, v, 2, o)}
-	x.a, x.b = x.crowd(t, "training", nil, 0), x.crowd(t, "inference", nil, 1)
-	openPair(t, "p", x.a, x.b)
+	x.a, x.b = x.job(t, "training", nil, 0), x.job(t, "inference", nil, 1)
+	openEverywhere(t, "p", x.a, x.b)
 	var from, to tensor.Strided
 	x.from, from = floats(t, 1, 8, 8)
 	x.to, to = floats(t, -1000, 8, 8)
-	x.views = map[*crowd][]tensor.Strided{x.a: {from}, x.b: {to}}
+	x.views = map[*job][]tensor.Strided{x.a: {from}, x.b: {to}}
 	noErrors(t, registerAll(t, "step", "p", x.views))
 	return x
 }
 
-func (x *duo) status(t testing.TB, s *crowd, what string) Status {
+func (x *duo) status(t testing.TB, s *job, what string) Status {
 	t.Helper()
 	r, err := s.clients[0].Do(within(t), &QueryStatus{BatchID: "step", StateName: what})
 	require.NoError(t, err)
@@ -126,13 +126,13 @@ func TestRanksWithoutElements(t *testing.T) {
 		return &l
 	}
 	x := newTown(t, pairtest.Mem(), 5, Options{})
-	a, b := x.crowd(t, "training", rows(2), 0, 1), x.crowd(t, "inference", rows(3), 2, 3, 4)
-	openPair(t, "p", a, b)
+	a, b := x.job(t, "training", rows(2), 0, 1), x.job(t, "inference", rows(3), 2, 3, 4)
+	openEverywhere(t, "p", a, b)
 	_, one := floats(t, 1, 1, 4)
 	_, none := floats(t, 1, 0, 4)
 	got, to := floats(t, 0, 1, 4)
 	_, none2 := floats(t, 1, 0, 4)
-	noErrors(t, registerAll(t, "step", "p", map[*crowd][]tensor.Strided{a: {one, none}, b: {to, none2, none2}}))
+	noErrors(t, registerAll(t, "step", "p", map[*job][]tensor.Strided{a: {one, none}, b: {to, none2, none2}}))
 	signal := func(c *Client) bool {
 		r, err := c.Do(within(t), &QueryStatus{BatchID: "step", StateName: StateSignal})
 		require.NoError(t, err)
@@ -160,8 +160,8 @@ func TestSlicesOfMatrices(t *testing.T) {
 			half := on([]int{2}, layout.Shard(1))
 			whole := on([]int{1}, layout.Replicate())
 			x := newTown(t, van, 3, Options{})
-			a, b := x.crowd(t, "training", &half, 0, 1), x.crowd(t, "inference", &whole, 2)
-			openPair(t, "p", a, b)
+			a, b := x.job(t, "training", &half, 0, 1), x.job(t, "inference", &whole, 2)
+			openEverywhere(t, "p", a, b)
 			var sources []tensor.Strided
 			for i := range 2 {
 				_, gate := floats(t, float32(1000*i), 4, 6) // columns 0 to 2 are the gate
@@ -178,7 +178,7 @@ func TestSlicesOfMatrices(t *testing.T) {
 					want[r*12+6+c] = float32(1000*(c/3) + r*6 + c%3)
 				}
 			}
-			noErrors(t, registerAll(t, "step", "p", map[*crowd][]tensor.Strided{a: sources, b: {up}}))
+			noErrors(t, registerAll(t, "step", "p", map[*job][]tensor.Strided{a: sources, b: {up}}))
 			noErrors(t, transferAll(t, "step", a, b))
 			require.Equal(t, want, got, "the other half is untouched")
 		})
@@ -189,15 +189,15 @@ func TestSlicesOfMatrices(t *testing.T) {
 func TestBothDirectionsAtOnce(t *testing.T) {
 	columns := on([]int{2}, layout.Shard(1))
 	x := newTown(t, pairtest.OneSided(), 4, Options{})
-	a, b := x.crowd(t, "training", &columns, 0, 1), x.crowd(t, "inference", &columns, 2, 3)
-	openPair(t, "down", a, b)
-	openPair(t, "up", b, a)
+	a, b := x.job(t, "training", &columns, 0, 1), x.job(t, "inference", &columns, 2, 3)
+	openEverywhere(t, "down", a, b)
+	openEverywhere(t, "up", b, a)
 	type of struct {
 		data [2][]float32
 		view [2]tensor.Strided
 	}
-	all := map[*crowd][]of{}
-	for _, s := range []*crowd{a, b} {
+	all := map[*job][]of{}
+	for _, s := range []*job{a, b} {
 		for i := range 2 {
 			var o of
 			for k := range 2 {
@@ -210,7 +210,7 @@ func TestBothDirectionsAtOnce(t *testing.T) {
 	up := [2][]float32{clone([][]float32{all[b][0].data[1]})[0], clone([][]float32{all[b][1].data[1]})[0]}
 	for batch, k := range map[string]int{"d": 0, "u": 1} {
 		pair := map[int]string{0: "down", 1: "up"}[k]
-		noErrors(t, everywhere(func(s *crowd, i int) error {
+		noErrors(t, everywhere(func(s *job, i int) error {
 			return s.clients[i].Register(within(t), batch, []Tensor{{pair, all[s][i].view[k]}})
 		}, a, b))
 	}
@@ -224,7 +224,7 @@ func TestBothDirectionsAtOnce(t *testing.T) {
 		require.Equal(t, up[i], all[a][i].data[1])
 	}
 	// One batch over both pairs, of tensors of both.
-	noErrors(t, everywhere(func(s *crowd, i int) error {
+	noErrors(t, everywhere(func(s *job, i int) error {
 		return s.clients[i].Register(within(t), "both", []Tensor{{"up", all[s][i].view[1]}, {"down", all[s][i].view[0]}})
 	}, a, b))
 	all[a][1].data[0][5], all[a][0].data[1][6] = 55, 66
@@ -236,16 +236,16 @@ func TestBothDirectionsAtOnce(t *testing.T) {
 // Jobs that open two pairs in opposite order meet.
 func TestPairsInOppositeOrder(t *testing.T) {
 	x := newTown(t, pairtest.Mem(), 2, Options{})
-	a, b := x.crowd(t, "training", nil, 0), x.crowd(t, "inference", nil, 1)
+	a, b := x.job(t, "training", nil, 0), x.job(t, "inference", nil, 1)
 	for i := range 2 {
 		var calls []*Call
-		for _, s := range []*crowd{a, b} {
+		for _, s := range []*job{a, b} {
 			order := []string{"obs", "action"}
 			if s == b {
 				order = []string{"action", "obs"}
 			}
 			for _, pair := range order {
-				c, err := s.clients[0].Start(s.command(pair, map[*crowd]string{a: b.name, b: a.name}[s]))
+				c, err := s.clients[0].Start(s.command(pair, map[*job]string{a: b.name, b: a.name}[s]))
 				require.NoError(t, err)
 				calls = append(calls, c)
 			}
@@ -268,8 +268,8 @@ func TestRoles(t *testing.T) {
 	x := newTown(t, pairtest.Mem(), 1, Options{})
 	c := x.client(t, 0, -1)
 	rows, columns := on([]int{1}, layout.Shard(0)), on([]int{1, 1}, layout.Replicate(), layout.Shard(1))
-	a, b := &crowd{"training", &rows, []*Client{c}}, &crowd{"inference", &columns, []*Client{c}}
-	openPair(t, "p", a, b)
+	a, b := &job{"training", &rows, []*Client{c}}, &job{"inference", &columns, []*Client{c}}
+	openEverywhere(t, "p", a, b)
 	from, master := floats(t, 3, 8, 4)
 	to, copied := floats(t, 0, 8, 4)
 	err := c.Register(within(t), "step", []Tensor{{"p", master}})
@@ -280,7 +280,7 @@ func TestRoles(t *testing.T) {
 	require.ErrorContains(t, c.As("validation").Register(within(t), "step", []Tensor{{"p", master}}), `this client is not "validation" of it`)
 	a.clients, b.clients = []*Client{c.As("training")}, []*Client{c.As("inference")}
 	before := append([]float32{}, from...)
-	noErrors(t, registerAll(t, "step", "p", map[*crowd][]tensor.Strided{a: {master}, b: {copied}}))
+	noErrors(t, registerAll(t, "step", "p", map[*job][]tensor.Strided{a: {master}, b: {copied}}))
 	sent, err := a.clients[0].Start(&Transfer{BatchID: "step", Type: Send})
 	require.NoError(t, err)
 	r, err := b.clients[0].Do(within(t), &QueryStatus{BatchID: "step", StateName: StateSignal})
@@ -304,19 +304,19 @@ func TestSignalsOfMixedAgents(t *testing.T) {
 	r := on([]int{2}, layout.Replicate())
 	s := on([]int{2}, layout.Shard(0))
 	x := newTown(t, pairtest.Mem(), 2, Options{})
-	a, b := x.crowd(t, "training", &s, 0, 1), x.crowd(t, "inference", &r, 0, 1)
-	openPair(t, "p", a, b)
+	a, b := x.job(t, "training", &s, 0, 1), x.job(t, "inference", &r, 0, 1)
+	openEverywhere(t, "p", a, b)
 	_, v0 := floats(t, 0, 2, 2)
 	_, v1 := floats(t, 4, 2, 2)
 	g0, t0 := floats(t, -1, 4, 2)
 	g1, t1 := floats(t, -1, 4, 2)
-	noErrors(t, registerAll(t, "step", "p", map[*crowd][]tensor.Strided{a: {v0, v1}, b: {t0, t1}}))
+	noErrors(t, registerAll(t, "step", "p", map[*job][]tensor.Strided{a: {v0, v1}, b: {t0, t1}}))
 	for range 2 {
 		for _, c := range a.clients {
 			_, err := c.Start(&Transfer{BatchID: "step", Type: Send})
 			require.NoError(t, err)
 		}
-		noErrors(t, everywhere(func(s *crowd, i int) error {
+		noErrors(t, everywhere(func(s *job, i int) error {
 			for ctx := within(t); ; {
 				r, err := s.clients[i].Do(ctx, &QueryStatus{BatchID: "step", StateName: StateSignal})
 				if err != nil || r.Signal {
@@ -333,7 +333,7 @@ func TestSignalsOfMixedAgents(t *testing.T) {
 // The queue of a client has a limit. What is beyond it is refused, or waits.
 func TestQueue(t *testing.T) {
 	x := newTown(t, pairtest.Mem(), 2, Options{Queue: 5})
-	a, b := x.crowd(t, "training", nil, 0), x.crowd(t, "inference", nil, 1)
+	a, b := x.job(t, "training", nil, 0), x.job(t, "inference", nil, 1)
 	c := a.clients[0]
 	var calls []*Call
 	for i := range 5 {
@@ -375,18 +375,18 @@ func TestQueue(t *testing.T) {
 // Commands about one pair and one batch follow each other although nobody waits for them.
 func TestOrderOfCommands(t *testing.T) {
 	x := newTown(t, pairtest.Mem(), 2, Options{})
-	a, b := x.crowd(t, "training", nil, 0), x.crowd(t, "inference", nil, 1)
+	a, b := x.job(t, "training", nil, 0), x.job(t, "inference", nil, 1)
 	var got []float32
 	var calls []*Call
-	for _, s := range []*crowd{a, b} {
+	for _, s := range []*job{a, b} {
 		c := s.clients[0]
 		data, v := floats(t, float32(len(s.name)), 3, 3)
 		got = data
 		handle, number, err := c.share(&v)
 		require.NoError(t, err)
-		kind := map[*crowd]TransferType{a: Send, b: Recv}[s]
+		kind := map[*job]TransferType{a: Send, b: Recv}[s]
 		for _, command := range []Command{
-			s.command("p", map[*crowd]string{a: b.name, b: a.name}[s]),
+			s.command("p", map[*job]string{a: b.name, b: a.name}[s]),
 			&RegisterTensors{BatchID: "step", Tensors: []TensorOfPair{{"p", handle}}},
 			&Transfer{BatchID: "step", Type: kind},
 			&Transfer{BatchID: "step", Type: kind},
@@ -413,7 +413,7 @@ func TestOrderOfCommands(t *testing.T) {
 func TestPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newTown(t, pairtest.Mem(), 2, Options{})
-		a := x.crowd(t, "training", nil, 0)
+		a := x.job(t, "training", nil, 0)
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
 		_, err := a.clients[0].Do(ctx, a.command("p", "inference"))

@@ -12,8 +12,8 @@ import (
 // Redistribute plans how a tensor of a shape moves from one layout to another. The ranks of both layouts are indices of
 // their meshes: [layout.Route.Source] is one of from, and [layout.Landing.Rank] one of to.
 //
-// Each box of a target comes from one source. Of the sources that have copies of it, it is the one with the coordinates
-// of index t mod S along the dimensions that replicate, for target t and S sources. Routes are ordered by source and
+// Each box of target t comes from one of S sources. Where several have copies of the box, the coordinates of index
+// t mod S choose among them. Routes are ordered by source and
 // box, and a box that several targets need is one route.
 //
 // A partial source has a share of the boxes that its group has. It reduces them before it ships them.
@@ -32,18 +32,6 @@ func Redistribute(from, to layout.Layout, shape tensor.Shape) ([]layout.Route, e
 		}
 	}
 	return layout.Routes(all)
-}
-
-// wholes are the routes of whole tensors: rank i to rank i.
-func wholes(shapes []tensor.Shape) (all []layout.Route) {
-	for i, s := range shapes {
-		r := layout.Route{Source: stepvan.Rank(i), Rank: s.Rank(), Targets: []layout.Landing{{Rank: stepvan.Rank(i)}}}
-		copy(r.Extent[:], s.Dims())
-		if !slices.Contains(s.Dims(), 0) {
-			all = append(all, r)
-		}
-	}
-	return all
 }
 
 // wholeShape finds the shape of a tensor from the parts that the ranks of a layout have. It refuses parts that do not
@@ -85,8 +73,8 @@ func sameDimensions(parts []tensor.Shape) error {
 	return nil
 }
 
-// wholeExtent adds up the parts along one dimension of the tensor: those of the ranks that differ from rank 0 only in the
-// coordinates that cut it.
+// wholeExtent adds up the parts along one dimension of the tensor. It takes the ranks that differ from rank 0 only in
+// the coordinates that cut it.
 func wholeExtent(l *layout.Layout, parts []tensor.Shape, dim int) (n int64, err error) {
 	for i := range parts {
 		at := l.Mesh.Coordinates(i)
@@ -104,8 +92,8 @@ func wholeExtent(l *layout.Layout, parts []tensor.Shape, dim int) (n int64, err 
 	return n, nil
 }
 
-// wireType is the type in which elements travel: the narrower one, and that of the source if both have one size. It is 0
-// if both types are the same. It refuses types between which nothing converts.
+// wireType is the type in which elements travel: the narrower one, or the type of the source if both have one size. It
+// is 0 if both types are the same. It refuses types between which nothing converts.
 func wireType(from, to tensor.DType) (tensor.DType, error) {
 	switch {
 	case from == to:
@@ -128,8 +116,8 @@ func convertible(d tensor.DType) bool {
 }
 
 // reduction is how a partial source reduces a box. It begins with the values of all members, in mesh order. Each step
-// merges a list of values into a shorter one: value k of the result merges values k, k+n, k+2n and so on of the list, in
-// that order, for a result of n values. The last step leaves one value.
+// merges a list of values into a list of n values. Its value k merges values k, k+n, k+2n and so on, in that order. The
+// last step leaves one value.
 type reduction struct {
 	members []int // indices of the ranks, in the order of the mesh
 	steps   []reductionStep
@@ -141,8 +129,8 @@ type reductionStep struct {
 	count int       // how many values become one
 }
 
-// reductionOf says how the rank at index of a partial layout reduces. ok is false if the layout is not partial. Sums and
-// averages are one step, and so are dimensions with one operation. Otherwise the outermost dimension comes first.
+// reductionOf says how the rank at index of a partial layout reduces. ok is false if the layout is not partial. Sums
+// and averages are one step, and so are dimensions with one operation. Otherwise the outermost dimension comes first.
 func reductionOf(l *layout.Layout, index int) (r reduction, ok bool) {
 	g := l.Reduction(index)
 	if g.Ops == nil {

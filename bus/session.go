@@ -28,7 +28,7 @@ type session struct {
 	count    int           // commands that have not completed
 	room     chan struct{} // closed when a command completes; nil when nobody waits
 	lanes    map[string]chan struct{}
-	seats    map[seatKey]*seat
+	pairs    map[pairKey]*openPair
 	batches  map[batchKey]*batch
 	memories map[uint64]tensor.Tensor
 	closing  sync.Once
@@ -87,7 +87,7 @@ func (a *Agent) connect(rank int) (*session, error) {
 		return nil, a.over
 	}
 	s := &session{
-		a: a, id: a.number(), rank: rank, open: map[string]*call{}, lanes: map[string]chan struct{}{}, seats: map[seatKey]*seat{},
+		a: a, id: a.number(), rank: rank, open: map[string]*call{}, lanes: map[string]chan struct{}{}, pairs: map[pairKey]*openPair{},
 		batches: map[batchKey]*batch{}, memories: map[uint64]tensor.Tensor{},
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
@@ -311,14 +311,14 @@ func (s *session) end(ctx context.Context, why error) error {
 		close(s.room)
 		s.room = nil
 	}
-	var notices []notice
-	for _, x := range s.seats {
-		n := x.notice
-		if n.state = noticeGone; !x.failed || x.roster != nil {
-			notices = append(notices, n)
+	var entries []rankEntry
+	for _, x := range s.pairs {
+		n := x.entry
+		if n.state = entryGone; !x.failed || x.roster != nil {
+			entries = append(entries, n)
 		} else {
-			n.state = noticeFailed
-			notices = append(notices, n)
+			n.state = entryFailed
+			entries = append(entries, n)
 		}
 	}
 	var all []*batch
@@ -327,8 +327,8 @@ func (s *session) end(ctx context.Context, why error) error {
 	}
 	a.mu.Unlock()
 	s.cancel(why)
-	for _, n := range notices {
-		if n.state == noticeGone {
+	for _, n := range entries {
+		if n.state == entryGone {
 			a.mark(n)
 			continue
 		}

@@ -135,15 +135,15 @@ func (l *leg) run(d int, round uint64) {
 	l.advance(d)
 }
 
-// announce tells the receiving agents of a mixed roster that the sending ranks of this one have asked for a round. Where
+// announce tells the receiving agents of a mixed roster that the sending ranks here have asked for a round. Where
 // no agent has ranks of both sides, the offers of the plan say so. Under mu.
 func (l *leg) announce(d int) {
 	c := &l.courses[d]
 	round := l.asked(d, d)
-	if !l.r.mixed || round == ^uint64(0) || round <= c.told[l.a.self] {
+	if !l.r.mixed || round == ^uint64(0) || round <= c.announced[l.a.self] {
 		return
 	}
-	c.told[l.a.self] = round
+	c.announced[l.a.self] = round
 	for _, to := range l.r.agentsOf(1 - d) {
 		if to != l.a.self {
 			l.a.send(to, &letter{kind: letterAsked, batch: l.key.batch, pair: l.key.pair, roster: l.r.id, token: l.token, direction: d, round: round})
@@ -165,7 +165,7 @@ func (p *place) offered() bool {
 		return ok && version >= next
 	}
 	for _, from := range l.r.agentsOf(d) {
-		if c.told[from] < next {
+		if c.announced[from] < next {
 			return false
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/stepvan/stepvan/layout"
 )
 
-// notice is what a rank posts on the board about itself, for all ranks of a pair to see.
-type notice struct {
+// rankEntry is what a rank posts on the board about itself, for all ranks of a pair to see.
+type rankEntry struct {
 	agent      stepvan.Rank
 	client     uint64
 	pair, side string
@@ -24,23 +24,23 @@ type notice struct {
 	mesh       []byte
 	placements []byte
 	layout     *layout.Layout
-	state      noticeState
+	state      entryState
 }
 
-type noticeState uint8
+type entryState uint8
 
 const (
-	noticeStands noticeState = iota
-	noticeFailed             // the ranks do not agree. It stays for a while, for those who come late
-	noticeGone               // its client has ended
+	entryStands entryState = iota
+	entryFailed            // the ranks do not agree. It stays for a while, for ranks that come late
+	entryGone              // its client has ended
 )
 
-func (n *notice) key() string {
+func (n *rankEntry) key() string {
 	return fmt.Sprintf("%sm/%s/%s/%d.%d", boardPrefix, n.pair, n.side, n.agent, n.client)
 }
 
 // String reads "training rank 1 (peer 3)".
-func (n *notice) String() string { return rankName(n.side, n.rank, n.agent) }
+func (n *rankEntry) String() string { return rankName(n.side, n.rank, n.agent) }
 
 func rankName(side string, rank int, agent stepvan.Rank) string {
 	if rank < 0 {
@@ -50,14 +50,14 @@ func rankName(side string, rank int, agent stepvan.Rank) string {
 }
 
 // layoutName describes the layout.
-func (n *notice) layoutName() string {
+func (n *rankEntry) layoutName() string {
 	if n.layout == nil {
 		return "whole tensors"
 	}
 	return n.layout.String()
 }
 
-func (n *notice) encode() []byte {
+func (n *rankEntry) encode() []byte {
 	b := msgp.AppendArrayHeader(nil, 7)
 	b = msgp.AppendUint64(b, n.attempt)
 	b = msgp.AppendString(b, n.remote)
@@ -68,9 +68,9 @@ func (n *notice) encode() []byte {
 	return msgp.AppendUint64(b, uint64(n.state))
 }
 
-// readNotice reads the entry of an agent. It trusts nothing.
-func readNotice(agent stepvan.Rank, key string, value []byte) (n notice, err error) {
-	f := payloadFields("notice", value)
+// readEntry reads the entry of an agent. It trusts nothing.
+func readEntry(agent stepvan.Rank, key string, value []byte) (n rankEntry, err error) {
+	f := payloadFields("entry of a rank", value)
 	parts := strings.Split(key, "/")
 	if len(parts) != 5 || parts[1] != "m" {
 		return n, errs.Protocol("key", 0, "not one of a rank (got %.80q)", key)
@@ -84,7 +84,7 @@ func readNotice(agent stepvan.Rank, key string, value []byte) (n notice, err err
 	n.attempt, n.remote, n.size = f.nextNumber(1<<64-1), f.nextText(), int(f.nextNumber(maxWorld))
 	n.rank = int(f.nextNumber(maxWorld)) - 1
 	n.mesh, n.placements = f.nextBytes(), f.nextBytes()
-	n.state = noticeState(f.nextNumber(uint64(noticeGone)))
+	n.state = entryState(f.nextNumber(uint64(entryGone)))
 	f.endValue()
 	if f.err != nil {
 		return n, f.err
