@@ -59,6 +59,7 @@ type Agent struct {
 	entries     map[string]rankEntry
 	living      map[stepvan.Rank]bool // agents
 	clients     map[uint64]*session
+	listeners   []*Listener
 	rosters     map[uint64]*roster
 	legs        map[legKey]*leg
 	collections map[collectionKey]*collection
@@ -199,7 +200,11 @@ func (a *Agent) Close(ctx context.Context) error {
 	for _, s := range a.clients {
 		all = append(all, s)
 	}
+	listeners := a.listeners
 	a.mu.Unlock()
+	for _, l := range listeners {
+		_ = l.Close()
+	}
 	var failed error
 	for _, s := range all {
 		failed = errors.Join(failed, s.close(ctx, errClosedAgent))

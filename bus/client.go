@@ -13,12 +13,31 @@ import (
 	"github.com/stepvan/stepvan/tensor"
 )
 
-// Client gives commands to an agent of its own process. Any goroutine may call its methods.
+// Client gives commands to an agent, of its own process ([Agent.Client]) or of another one ([Dial]). Any goroutine may
+// call its methods.
 type Client struct {
-	s     *session
+	s     transport
 	role  string
 	calls *atomic.Uint64
 }
+
+// transport is how commands get to an agent.
+type transport interface {
+	// begin gives a command to the agent: see session.begin.
+	begin(e envelope, done func(result)) error
+	// awaitRoom returns a channel that is closed once the queue may have room.
+	awaitRoom() <-chan struct{}
+	// abandon ends the waits of a command.
+	abandon(name string, why error)
+	// place says where the agent finds the memory of a view, until release.
+	place(v *tensor.Strided) (h TensorHandle, release func(), err error)
+	// empty makes a tensor in memory that the agent sees, and free takes it back.
+	empty(ctx context.Context, d tensor.DType, shape tensor.Shape) (tensor.Tensor, error)
+	free(t *tensor.Tensor) error
+	close(ctx context.Context, why error) error
+}
+
+func newClient(t transport) *Client { return &Client{t, "", new(atomic.Uint64)} }
 
 // ClientOptions make a [Client].
 type ClientOptions struct {
@@ -33,7 +52,7 @@ func (a *Agent) Client(o ClientOptions) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Client{s, "", new(atomic.Uint64)}, nil
+	return newClient(s), nil
 }
 
 // As returns the client in the role of one side of its pairs. It is for clients that are both sides of a pair. Each
@@ -138,27 +157,51 @@ type Tensor struct {
 func (c *Client) Register(ctx context.Context, batchID string, tensors []Tensor) error {
 	command := &RegisterTensors{BatchID: batchID}
 	for i := range tensors {
-		handle, number, err := c.share(&tensors[i].View)
+		handle, release, err := c.handle(&tensors[i].View)
 		if err != nil {
 			return fmt.Errorf("RegisterTensors: batch %q: tensor %d: %w", batchID, i, err)
 		}
-		defer c.s.unshare(number)
+		defer release()
 		command.Tensors = append(command.Tensors, TensorOfPair{tensors[i].Pair, handle})
 	}
 	_, err := c.Do(ctx, command)
 	return err
 }
 
-// share shares the memory of a view with the agent, and returns its handle.
-func (c *Client) share(v *tensor.Strided) (handle []byte, number uint64, err error) {
-	if number, err = c.s.share(v.Memory()); err != nil {
-		return nil, 0, err
+// handle is the handle of a view, which is valid until release.
+func (c *Client) handle(v *tensor.Strided) (handle []byte, release func(), err error) {
+	h, release, err := c.s.place(v)
+	if err != nil {
+		return nil, nil, err
 	}
-	h := TensorHandle{Memory: number, DType: v.DType(), Shape: v.Shape(), Strides: v.Strides()}
+	h.DType, h.Shape, h.Strides = v.DType(), v.Shape(), v.Strides()
 	if handle, err = h.Encode(); err != nil {
-		c.s.unshare(number)
+		release()
 	}
-	return handle, number, err
+	return handle, release, err
+}
+
+// Empty makes a tensor in memory that the agent sees. The elements have any value. An agent of another process moves no
+// other tensors. The tensor belongs to the caller until [Client.Free].
+func (c *Client) Empty(ctx context.Context, d tensor.DType, dims ...int64) (tensor.Tensor, error) {
+	shape, err := tensor.MakeShape(dims...)
+	if err != nil {
+		return tensor.Tensor{}, fmt.Errorf("client: empty: %w", err)
+	}
+	t, err := c.s.empty(ctx, d, shape)
+	if err != nil {
+		return t, fmt.Errorf("client: empty: %w", err)
+	}
+	return t, nil
+}
+
+// Free gives the memory of a tensor of [Client.Empty] back. The error is [stepvan.ErrBusy] while a batch uses it, if the
+// agent is in this process. An agent of another process waits for the batch by itself.
+func (c *Client) Free(t tensor.Tensor) error {
+	if err := c.s.free(&t); err != nil {
+		return fmt.Errorf("client: free: %w", err)
+	}
+	return nil
 }
 
 // Close ends the client. Commands that have not completed fail, and so do its batches, at all ranks. It waits until

@@ -265,13 +265,13 @@ func TestDeathsWhileAPairOpens(t *testing.T) {
 			require.NoError(t, err)
 			third, err := b.clients[0].Start(b.command("p", "training"))
 			require.NoError(t, err)
-			for _, s := range []*session{a.clients[0].s, b.clients[0].s} {
+			for _, s := range []*session{a.clients[0].s.(*session), b.clients[0].s.(*session)} {
 				eventually(t, func() bool {
 					s.a.mu.Lock()
 					defer s.a.mu.Unlock()
 					for _, x := range s.pairs {
 						for key := range x.seen {
-							if strings.HasSuffix(key, fmt.Sprintf("/1.%d", a.clients[1].s.id)) {
+							if strings.HasSuffix(key, fmt.Sprintf("/1.%d", a.clients[1].s.(*session).id)) {
 								return true
 							}
 						}

@@ -382,7 +382,7 @@ func TestOrderOfCommands(t *testing.T) {
 		c := s.clients[0]
 		data, v := floats(t, float32(len(s.name)), 3, 3)
 		got = data
-		handle, number, err := c.share(&v)
+		handle, release, err := c.handle(&v)
 		require.NoError(t, err)
 		kind := map[*job]TransferType{a: Send, b: Recv}[s]
 		for _, command := range []Command{
@@ -395,7 +395,7 @@ func TestOrderOfCommands(t *testing.T) {
 			require.NoError(t, err)
 			calls = append(calls, call)
 		}
-		t.Cleanup(func() { c.s.unshare(number) })
+		t.Cleanup(release)
 	}
 	for _, c := range calls {
 		_, err := c.Wait(within(t))

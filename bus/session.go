@@ -351,6 +351,23 @@ func (s *session) end(ctx context.Context, why error) error {
 	return failed
 }
 
+// place implements transport.
+func (s *session) place(v *tensor.Strided) (h TensorHandle, release func(), err error) {
+	number, err := s.share(v.Memory())
+	return TensorHandle{Memory: number}, func() { s.unshare(number) }, err
+}
+
+// empty implements transport.
+func (s *session) empty(_ context.Context, d tensor.DType, shape tensor.Shape) (tensor.Tensor, error) {
+	if m := s.a.opt.Memory; m != nil {
+		return m.Empty(d, shape.Dims()...)
+	}
+	return tensor.Tensor{}, errs.Invalid("the agent has no memory for clients: set Options.Memory")
+}
+
+// free implements transport.
+func (s *session) free(t *tensor.Tensor) error { return t.Region().Close() }
+
 // share notes memory of the client and returns its number. It is retained.
 func (s *session) share(m tensor.Tensor) (uint64, error) {
 	if err := m.Retain(); err != nil {

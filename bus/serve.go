@@ -1,0 +1,291 @@
+package bus
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/tinylib/msgp/msgp"
+	"golang.org/x/sys/unix"
+
+	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/shm"
+	"github.com/stepvan/stepvan/internal/sys"
+	"github.com/stepvan/stepvan/tensor"
+)
+
+// SocketPath is where the agent with a rank listens by default, in the cluster whose scheduler has this port. No other
+// user may enter the folder.
+func SocketPath(port int, rank stepvan.Rank) string {
+	return filepath.Join(shm.SocketDir(), fmt.Sprintf("bus-%d-%d.sock", port, rank))
+}
+
+// Listener takes clients in other processes of this user, until it or its agent is closed.
+type Listener struct {
+	a    *Agent
+	sock *net.UnixListener
+	path string
+
+	closing sync.Once
+	closed  error
+}
+
+// Listen has the agent take clients at a Unix socket, whose folder no other user may enter. The
+// agent needs [Options.Memory], since the tensors of these clients lie there.
+func (a *Agent) Listen(path string) (*Listener, error) {
+	if a.opt.Memory == nil {
+		return nil, errs.Invalid("agent: listen: it has no memory for clients: set Options.Memory")
+	}
+	if err := shm.PrivateDir(filepath.Dir(path)); err != nil {
+		return nil, fmt.Errorf("agent: listen: %w", err)
+	}
+	defer shm.HoldSweep(filepath.Dir(path))()
+	if shm.Abandoned(path) {
+		_ = os.Remove(path) // of an agent that was killed
+	}
+	short, release, err := shm.SocketPath(path)
+	if err != nil {
+		return nil, fmt.Errorf("agent: listen: %w", err)
+	}
+	defer release()
+	sock, err := net.ListenUnix("unix", &net.UnixAddr{Name: short, Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("agent: listen at %s: %w", path, err)
+	}
+	sock.SetUnlinkOnClose(false) // short may lead elsewhere later
+	l := &Listener{a: a, sock: sock, path: path}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.over != nil {
+		return nil, errors.Join(a.over, l.Close())
+	}
+	a.listeners = append(a.listeners, l)
+	a.spawn(l.accept)
+	return l, nil
+}
+
+// Path is where clients find the agent.
+func (l *Listener) Path() string { return l.path }
+
+// Close ends the listener. Clients that it has taken stay.
+func (l *Listener) Close() error {
+	l.closing.Do(func() {
+		_ = os.Remove(l.path)
+		l.closed = l.sock.Close()
+	})
+	return l.closed
+}
+
+// acceptPause is how long the listener waits when the process has no descriptors left.
+const acceptPause = 100 * time.Millisecond
+
+func (l *Listener) accept() {
+	for {
+		conn, err := l.sock.AcceptUnix()
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil:
+			l.a.opt.Log.Error().Err(errs.Descriptors(err)).Msg("the agent cannot take a client")
+			select {
+			case <-time.After(acceptPause):
+			case <-l.a.ctx.Done():
+				return
+			}
+		default:
+			l.a.mu.Lock()
+			l.a.spawn(func() { l.a.serve(conn) })
+			l.a.mu.Unlock()
+		}
+	}
+}
+
+// guest is a client in another process, at its agent.
+type guest struct {
+	s       *session
+	w       *frameWriter
+	regions map[uint64]*tensor.Region // that it has, by the number of the memory
+}
+
+// helloTime is how long a process may take to say that it is a client.
+const helloTime = 5 * time.Second
+
+// serve serves a client until one side ends.
+func (a *Agent) serve(conn *net.UnixConn) {
+	defer func() { _ = conn.Close() }()
+	r := bufio.NewReader(conn)
+	_ = conn.SetReadDeadline(time.Now().Add(helloTime))
+	s, err := a.admit(conn, r)
+	if err != nil {
+		a.opt.Log.Error().Err(err).Msg("the agent refuses a client")
+		return
+	}
+	_ = conn.SetReadDeadline(time.Time{})
+	g := &guest{s: s, w: newFrameWriter(conn), regions: map[uint64]*tensor.Region{}}
+	go g.w.run()
+	hello := msgp.AppendUint64(beginFrame(frameHello, 2), frameVersion)
+	g.w.send(frame{msgp.AppendUint64(hello, uint64(a.opt.Queue)), -1})
+	go func() {
+		<-s.ctx.Done() // the agent was closed
+		_ = conn.SetReadDeadline(time.Unix(1, 0))
+	}()
+	err = g.read(r)
+	if err != nil && !errors.Is(err, io.EOF) && s.ctx.Err() == nil {
+		a.opt.Log.Error().Err(err).Msg("the connection with a client has ended")
+	}
+	_ = s.close(a.ctx, errClosedClient) // it gives up when the agent is closed
+	for _, region := range g.regions {
+		_ = region.Close()
+	}
+	g.w.close()
+}
+
+// admit reads the hello of a client.
+func (a *Agent) admit(conn *net.UnixConn, r *bufio.Reader) (*session, error) {
+	var cred *unix.Ucred
+	err := sys.Control(conn, func(fd int) { cred, _ = unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	if err != nil || cred == nil || int(cred.Uid) != os.Getuid() {
+		return nil, errs.Invalid("client: it is a process of another user, or its user is not known")
+	}
+	b, err := receiveFrame(r)
+	if err != nil {
+		return nil, err
+	}
+	kind, f := readFrame(b)
+	version, rank := f.nextNumber(math.MaxUint32), int(f.nextNumber(maxWorld))-1
+	if f.endValue(); f.err == nil && (kind != frameHello || version != frameVersion) {
+		f.fail("not the hello of a client (got frame %d of version %d, want %d of version %d)", kind, version, frameHello, frameVersion)
+	}
+	if f.err != nil {
+		return nil, f.err
+	}
+	return a.connect(rank)
+}
+
+// read follows the frames of a client.
+func (g *guest) read(r *bufio.Reader) error {
+	for {
+		b, err := receiveFrame(r)
+		if err != nil {
+			return err
+		}
+		kind, f := readFrame(b)
+		switch kind {
+		case frameCommand:
+			g.command(f)
+		case frameAbandon:
+			name := f.nextText()
+			g.s.abandon(name, context.Canceled)
+		case frameAllocate:
+			g.allocate(f.nextNumber(math.MaxUint64), f.nextNumber(math.MaxInt64))
+		case frameFree:
+			g.free(f.nextNumber(math.MaxUint64))
+		default:
+			f.fail("unknown kind %d", kind)
+		}
+		if f.err != nil {
+			return f.err
+		}
+		g.w.awaitRoom()
+	}
+}
+
+// command begins a command. Whatever it is, its completion has an answer.
+func (g *guest) command(f *fields) {
+	name, role := f.nextText(), f.nextText()
+	patience := time.Duration(f.nextNumber(math.MaxInt64))
+	b := f.nextBytes()
+	if f.err != nil {
+		return
+	}
+	command, err := Decode(b)
+	if err == nil && command.Base().Semaphore != name {
+		err = errs.Invalid("%s: semaphore_name: it differs from that of the frame (got %.80q, want %.80q)", command.Name(), command.Base().Semaphore, name)
+	}
+	done := func(r result) { g.w.send(frame{encodeCompletion(name, r), -1}) }
+	if err == nil {
+		err = g.s.begin(envelope{command, role, patience}, done)
+	}
+	if err != nil {
+		done(result{err: err})
+	}
+}
+
+func encodeCompletion(name string, r result) []byte {
+	b := msgp.AppendString(beginFrame(frameCompletion, 8), name)
+	b = failureOf(r.err).append(b)
+	b = msgp.AppendString(b, string(r.status.State))
+	b = msgp.AppendUint64(b, r.status.Round)
+	b = failureOf(r.status.Err).append(b)
+	signal := uint64(0)
+	if r.status.Signal {
+		signal = 1
+	}
+	return msgp.AppendUint64(b, signal)
+}
+
+func decodeCompletion(f *fields) (name string, r result) {
+	name = f.nextText()
+	r.err = f.failure().err()
+	r.status.State = BatchState(f.nextText())
+	r.status.Round = f.nextNumber(math.MaxUint64)
+	r.status.Err = f.failure().err()
+	r.status.Signal = f.nextNumber(1) == 1
+	f.endValue()
+	return name, r
+}
+
+// allocate gives the client memory: a file that holds nothing else.
+func (g *guest) allocate(call, n uint64) {
+	number, fd, offset, err := g.newRegion(int64(n))
+	b := msgp.AppendUint64(beginFrame(frameMemory, 5), call)
+	b = failureOf(err).append(b)
+	b = msgp.AppendUint64(b, number)
+	g.w.send(frame{msgp.AppendUint64(b, uint64(offset)), fd})
+}
+
+func (g *guest) newRegion(n int64) (number uint64, fd int, offset int64, err error) {
+	region, err := g.s.a.opt.Memory.AllocFile(int(n))
+	if err != nil {
+		return 0, -1, 0, err
+	}
+	file, offset, ok := region.FD()
+	if !ok {
+		_ = region.Close()
+		return 0, -1, 0, fmt.Errorf("agent: the system gives no memory files: %w", stepvan.ErrNotSupported)
+	}
+	if fd, err = unix.FcntlInt(uintptr(file), unix.F_DUPFD_CLOEXEC, 0); err != nil {
+		_ = region.Close()
+		return 0, -1, 0, errs.Descriptors(err)
+	}
+	t, err := tensor.FromRegion(region, 0, tensor.Uint8, tensor.ShapeOf(n))
+	if err == nil {
+		number, err = g.s.share(t)
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		_ = region.Close()
+		return 0, -1, 0, err
+	}
+	g.regions[number] = region
+	return number, fd, offset, nil
+}
+
+// free takes memory back. Memory that a batch uses stays until the end of the client.
+func (g *guest) free(number uint64) {
+	if region := g.regions[number]; region != nil {
+		g.s.unshare(number)
+		if region.Close() == nil {
+			delete(g.regions, number)
+		}
+	}
+}
