@@ -79,7 +79,8 @@ func (n *node) collective(number cUint64) *collective {
 	return nil
 }
 
-// leaveCollectives ends what a node that is closed does with others. Nothing uses memory of the program when it returns.
+// leaveCollectives ends what a node that is closed does with others. When it returns, nothing uses memory of the
+// program.
 func (n *node) leaveCollectives() {
 	for _, p := range plans.TakeIf(func(p *plan) bool { return p.node == n }) {
 		_ = shielded("close a plan", func() error { return p.end(context.Background()) })

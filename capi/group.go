@@ -31,7 +31,8 @@ const keptCollectives = 4
 
 // goGroup implements
 //
-//	int32_t stepvan_group(uint64_t node, const char *name, const uint32_t *ranks, uint64_t count, uint64_t *group, stepvan_error *error);
+//	int32_t stepvan_group(uint64_t node, const char *name, const uint32_t *ranks, uint64_t count, uint64_t
+//	    *group, stepvan_error *error);
 //
 //export goGroup
 func goGroup(id cUint64, name *C.char, ranks *cUint32, count cUint64, number *cUint64, e *cError) cCode {
@@ -87,13 +88,14 @@ func goGroupBarrier(number cUint64, handle *cUint64, e *cError) cCode {
 
 // goGroupAllGather implements
 //
-//	int32_t stepvan_group_all_gather(uint64_t group, const void *data, uint64_t bytes, uint64_t *handle, stepvan_error *error);
+//	int32_t stepvan_group_all_gather(uint64_t group, const void *data, uint64_t bytes, uint64_t *handle,
+//	    stepvan_error *error);
 //
 //export goGroupAllGather
 func goGroupAllGather(number cUint64, data unsafe.Pointer, n cUint64, handle *cUint64, e *cError) cCode {
 	return onGroup(number, e, func(g *group) error {
 		if data == nil && n > 0 || !addressable(data, uint64(n)) {
-			return invalid("data: %d bytes at %#x are no memory: give an address and a length", n, uintptr(data))
+			return invalid("data: %d bytes at %#x are not readable memory: give an address and a length", n, uintptr(data))
 		}
 		mine := bytes.Clone(list[byte](data, n))
 		return g.begin("all_gather", handle, func(ctx context.Context, c *collective) (err error) {
@@ -134,7 +136,8 @@ func (g *group) begin(op string, handle *cUint64, f func(context.Context, *colle
 
 // goGathered implements
 //
-//	int32_t stepvan_gathered(uint64_t node, uint64_t handle, uint64_t member, void *data, uint64_t capacity, uint64_t *bytes, stepvan_error *error);
+//	int32_t stepvan_gathered(uint64_t node, uint64_t handle, uint64_t member, void *data, uint64_t capacity,
+//	    uint64_t *bytes, stepvan_error *error);
 //
 //export goGathered
 func goGathered(id, handle, member cUint64, data unsafe.Pointer, capacity cUint64, n *cUint64, e *cError) cCode {

@@ -26,7 +26,9 @@ type plan struct {
 
 // goPlan implements
 //
-//	int32_t stepvan_plan(uint64_t node, const char *name, const stepvan_move *sends, uint64_t send_count, const stepvan_move *recvs, uint64_t recv_count, uint64_t owner, int64_t timeout_ns, uint64_t *plan, stepvan_error *error);
+//	int32_t stepvan_plan(uint64_t node, const char *name, const stepvan_move *sends, uint64_t send_count, const
+//	    stepvan_move *recvs, uint64_t recv_count, uint64_t owner, int64_t timeout_ns, uint64_t *plan,
+//	    stepvan_error *error);
 //
 //export goPlan
 func goPlan(id cUint64, name *C.char, sends *C.stepvan_move, sendCount cUint64, recvs *C.stepvan_move, recvCount, owner cUint64, limit cInt64, number *cUint64, e *cError) cCode {
@@ -178,7 +180,8 @@ func goPlanBegin(number, version cUint64, handle *cUint64, e *cError) cCode {
 
 // goPlanState implements
 //
-//	int32_t stepvan_plan_state(uint64_t plan, uint64_t *offered, uint64_t *version, stepvan_plan_stats *stats, stepvan_error *error);
+//	int32_t stepvan_plan_state(uint64_t plan, uint64_t *offered, uint64_t *version, stepvan_plan_stats *stats,
+//	    stepvan_error *error);
 //
 //export goPlanState
 func goPlanState(number cUint64, offered, version *cUint64, stats *C.stepvan_plan_stats, e *cError) cCode {

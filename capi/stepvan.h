@@ -484,10 +484,9 @@ typedef struct stepvan_exchange {
 int32_t stepvan_push_pull(uint64_t node, const stepvan_exchange *exchange, uint64_t *handle, stepvan_error *error);
 
 /*
- * Waits for the end of what a handle names. For peers see stepvan_send, stepvan_plan and
- * stepvan_group. For an exchange: waits until every server has answered. With pulls, the servers have then received the pushes, and
- * the pulls are written. Without pulls, the servers have then responded. Returns how the exchange
- * ended:
+ * Waits until every server has answered, or until what a handle of a peer names has ended. With
+ * pulls, the servers have then received the pushes, and the pulls are written. Without pulls, the
+ * servers have then responded. Returns how the exchange ended:
  *
  *   - 0: it succeeded.
  *   - STEPVAN_PEER_LOST or STEPVAN_REMOTE, with the server.
@@ -834,8 +833,10 @@ int32_t stepvan_plan(uint64_t node, const char *name, const stepvan_move *sends,
 int32_t stepvan_plan_begin(uint64_t plan, uint64_t version, uint64_t *handle, stepvan_error *error);
 
 /*
- * Writes the state of a plan. Each of the three may be NULL. *offered is the version that all peers with sends to this
- * one have begun, and 0 while they have not. *version is the version of the last run, if it is whole here, and else 0.
+ * Writes the state of a plan. Each of the three may be NULL.
+ *
+ * The first is the version that all peers with sends to this one have begun, or 0 while one has not. The second is the
+ * version of the last run. It is 0 while that run is not whole here.
  */
 int32_t stepvan_plan_state(uint64_t plan, uint64_t *offered, uint64_t *version, stepvan_plan_stats *stats, stepvan_error *error);
 

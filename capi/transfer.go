@@ -10,7 +10,8 @@ import (
 
 // goSend implements
 //
-//	int32_t stepvan_send(uint64_t node, const stepvan_view *view, uint32_t to, uint64_t tag, uint64_t owner, uint64_t *handle, stepvan_error *error);
+//	int32_t stepvan_send(uint64_t node, const stepvan_view *view, uint32_t to, uint64_t tag, uint64_t owner,
+//	    uint64_t *handle, stepvan_error *error);
 //
 //export goSend
 func goSend(id cUint64, view *C.stepvan_view, to cUint32, tag, owner cUint64, handle *cUint64, e *cError) cCode {
@@ -19,7 +20,8 @@ func goSend(id cUint64, view *C.stepvan_view, to cUint32, tag, owner cUint64, ha
 
 // goRecv implements
 //
-//	int32_t stepvan_recv(uint64_t node, const stepvan_view *view, uint32_t from, uint64_t tag, uint64_t owner, uint64_t *handle, stepvan_error *error);
+//	int32_t stepvan_recv(uint64_t node, const stepvan_view *view, uint32_t from, uint64_t tag, uint64_t owner,
+//	    uint64_t *handle, stepvan_error *error);
 //
 //export goRecv
 func goRecv(id cUint64, view *C.stepvan_view, from cUint32, tag, owner cUint64, handle *cUint64, e *cError) cCode {
@@ -52,7 +54,7 @@ func (n *node) transfer(view *cView, with cUint32, tag, owner cUint64, handle *c
 	return err
 }
 
-// rankOf is a rank of C. One that is none in Go either is refused later, by its number.
+// rankOf is a rank of C. Package peer refuses those that do not exist.
 func rankOf(rank cUint32) stepvan.Rank { return stepvan.Rank(int32(rank)) }
 
 // goCancel implements
