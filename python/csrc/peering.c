@@ -136,8 +136,8 @@ static void moves_done(moves *m)
 }
 
 /*
- * plan(node, name, views of the sends, [(id, rank, label)], views of the receives, [(id, rank, label)], timeout) -> plan.
- * The plan is the handle of its agreement.
+ * plan(node, name, views of the sends, [(id, rank, label)], views of the receives, [(id, rank, label)], timeout)
+ * -> plan. The plan is the handle of its agreement.
  */
 PyObject *peer_plan(PyObject *self, arguments args, Py_ssize_t count)
 {

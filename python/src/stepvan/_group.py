@@ -15,14 +15,22 @@ if TYPE_CHECKING:
     from stepvan._peering import Peering
 
 
-class Gathering(Handle):
+class Gathering(Local):
     """An all-gather that ``Group.begin_all_gather`` began. ``await gathering`` gives the result."""
 
-    __slots__ = ("_group",)
+    __slots__ = ("_group", "_handle")
 
-    def __init__(self, group: Group, number: int) -> None:
-        super().__init__(group._peer, number)
+    def __init__(self, group: Group, handle: Handle) -> None:
         self._group = group
+        self._handle = handle
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Waits until all members have given their bytes: see ``Handle.wait``."""
+        self._handle.wait(timeout)
+
+    def done(self) -> bool:
+        """Whether ``wait`` would return at once."""
+        return self._handle.done()
 
     def result(self, timeout: float | None = None) -> list[bytes]:
         """Waits until all members have given their bytes, and returns them by member.
@@ -30,10 +38,10 @@ class Gathering(Handle):
         They can be read until four later operations of the group have begun.
         """
         self.wait(timeout)
-        return _core.gathered(self._group._peer._at, self._number, len(self._group.ranks))
+        return _core.gathered(self._group._peer._at, int(self._handle), len(self._group.ranks))
 
     def __await__(self) -> Generator[Any, None, list[bytes]]:
-        yield from super().__await__()
+        yield from self._handle.__await__()
         return self.result(0)
 
 
@@ -56,9 +64,8 @@ class Group(Local):
         self._peer = peer
         self._number = _core.group(peer._at, self.name, self.ranks)
         self._closer = weakref.finalize(self, _close, self._number)
-        self._closer.atexit = False  # the node ends it
         self.index = self.ranks.index(peer.rank)
-        self._waiting: tuple[object, Handle] | None = None
+        self._waiting: tuple[object, Handle | Gathering] | None = None
 
     ranks: tuple[int, ...]
     name: str
@@ -75,7 +82,7 @@ class Group(Local):
 
     def begin_all_gather(self, data: Any) -> Gathering:
         """Begins an all-gather: see ``all_gather``."""
-        return Gathering(self, _core.group_all_gather(self._number, _bytes(data)))
+        return Gathering(self, Handle(self._peer, _core.group_all_gather(self._number, _bytes(data))))
 
     def all_gather(self, data: Any, timeout: float | None = None) -> list[bytes]:
         """Gives each member the bytes of all, by member.
@@ -91,14 +98,14 @@ class Group(Local):
         self._wait(mine, gathering, timeout)
         return gathering.result(0)
 
-    def _take(self, what: object) -> Handle | None:
+    def _take(self, what: object) -> Handle | Gathering | None:
         """The operation that a call has not waited for to its end, if it is this one."""
         if self._waiting is None or self._waiting[0] != what:
             return None
         handle, self._waiting = self._waiting[1], None
         return handle
 
-    def _wait(self, what: object, handle: Handle, timeout: float | None) -> None:
+    def _wait(self, what: object, handle: Handle | Gathering, timeout: float | None) -> None:
         self._waiting = (what, handle)
         try:
             handle.wait(timeout)

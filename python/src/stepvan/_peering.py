@@ -54,7 +54,10 @@ class Peering(Local):
         return Handle(self, _core.recv(self._at, y, source, tag))
 
     def cancel(self, handle: Handle) -> bool:
-        """Takes a ``recv`` back that no ``send`` has met; its ``wait`` then raises ClosedError. False: there is none."""
+        """Takes a ``recv`` back that no ``send`` has met; its ``wait`` then raises ClosedError.
+
+        False: the transfer has begun or ended.
+        """
         return _core.cancel(self._at, int(handle))
 
     def plan(

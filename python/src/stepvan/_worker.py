@@ -54,10 +54,10 @@ class Handle(Local):
         self._number = number
 
     def wait(self, timeout: float | None = None) -> None:
-        """Waits until the operation has ended, ``timeout`` seconds at most. An exchange ends when every server has answered.
+        """Waits until the operation has ended, ``timeout`` seconds at most.
 
-        Then all pulls are written; without pulls, the servers have responded. Any thread may call it, as often as
-        wanted. PeerLostError, RemoteError: ``subject`` is the other side, or another node whose death has ended the
+        An exchange ends when every server has answered. Then all pulls are written; without pulls, the servers have
+        responded. Any thread may call it, as often as wanted. PeerLostError, RemoteError: ``subject`` is the other side, or another node whose death has ended the
         cluster. TimeoutError: the operation continues, and the tensors are still in use.
         """
         _core.wait(self._side._at, self._number, timeout)
