@@ -28,6 +28,10 @@ _Static_assert(sizeof(stepvan_bytes) == 16, "stepvan_bytes");
 _Static_assert(sizeof(stepvan_move) == 176, "stepvan_move");
 _Static_assert(offsetof(stepvan_move, label) == 168, "stepvan_move.label");
 _Static_assert(sizeof(stepvan_plan_stats) == 128, "stepvan_plan_stats");
+_Static_assert(sizeof(stepvan_named) == 176, "stepvan_named");
+_Static_assert(sizeof(stepvan_span) == 24, "stepvan_span");
+_Static_assert(sizeof(stepvan_partition) == 32, "stepvan_partition");
+_Static_assert(sizeof(stepvan_entry) == 4440, "stepvan_entry");
 
 static int forked;
 
@@ -404,6 +408,117 @@ int32_t stepvan_gathered(uint64_t node, uint64_t handle, uint64_t member, void *
 int32_t stepvan_group_close(uint64_t group, stepvan_error *error)
 {
 	return forked ? refuse(error) : goGroupClose(group, error);
+}
+
+int32_t stepvan_mail(uint64_t node, uint32_t to, const char *topic, const void *body, uint64_t bytes, stepvan_error
+        *error)
+{
+	return forked ? refuse(error) : goMail(node, to, (char *)topic, (void *)body, bytes, error);
+}
+
+int32_t stepvan_listen(uint64_t node, const char *topic, uint64_t *mailbox, stepvan_error *error)
+{
+	return forked ? refuse(error) : goListen(node, (char *)topic, mailbox, error);
+}
+
+int32_t stepvan_mailbox_next(uint64_t mailbox, int64_t timeout_ns, uint32_t *from, void *data, uint64_t capacity,
+        uint64_t *bytes, stepvan_error *error)
+{
+	return forked ? refuse(error) : goMailboxNext(mailbox, timeout_ns, from, data, capacity, bytes, error);
+}
+
+int32_t stepvan_mailbox_notify(uint64_t mailbox, uint64_t queue, uint64_t token, stepvan_error *error)
+{
+	return forked ? refuse(error) : goMailboxNotify(mailbox, queue, token, error);
+}
+
+int32_t stepvan_mailbox_close(uint64_t mailbox, stepvan_error *error)
+{
+	return forked ? refuse(error) : goMailboxClose(mailbox, error);
+}
+
+int32_t stepvan_expose(uint64_t node, const stepvan_view *view, uint32_t flags, const uint32_t *peers, uint64_t
+        count, uint64_t owner, uint64_t *window, uint8_t *token, uint64_t *notes, stepvan_error *error)
+{
+	return forked ? refuse(error) : goExpose(node, (stepvan_view *)view, flags, (uint32_t *)peers, count, owner, window, token, notes, error);
+}
+
+int32_t stepvan_unexpose(uint64_t window, int64_t timeout_ns, stepvan_error *error)
+{
+	return forked ? refuse(error) : goUnexpose(window, timeout_ns, error);
+}
+
+int32_t stepvan_get(uint64_t node, const stepvan_view *view, const uint8_t *token, const int64_t *at, uint64_t
+        owner, uint64_t *handle, stepvan_error *error)
+{
+	return forked ? refuse(error) : goGet(node, (stepvan_view *)view, (uint8_t *)token, (int64_t *)at, owner, handle, error);
+}
+
+int32_t stepvan_put(uint64_t node, const stepvan_view *view, const uint8_t *token, const int64_t *at, const void
+        *note, uint64_t note_bytes, uint64_t owner, uint64_t *handle, stepvan_error *error)
+{
+	return forked ? refuse(error) : goPut(node, (stepvan_view *)view, (uint8_t *)token, (int64_t *)at, (void *)note, note_bytes, owner, handle, error);
+}
+
+int32_t stepvan_post(uint64_t node, const char *key, const void *value, uint64_t bytes, uint64_t *handle,
+        stepvan_error *error)
+{
+	return forked ? refuse(error) : goPost(node, (char *)key, (void *)value, bytes, handle, error);
+}
+
+int32_t stepvan_unpost(uint64_t node, const char *key, uint64_t *handle, stepvan_error *error)
+{
+	return forked ? refuse(error) : goUnpost(node, (char *)key, handle, error);
+}
+
+int32_t stepvan_watch(uint64_t node, const char *prefix, uint64_t *watch, stepvan_error *error)
+{
+	return forked ? refuse(error) : goWatch(node, (char *)prefix, watch, error);
+}
+
+int32_t stepvan_watch_next(uint64_t watch, int64_t timeout_ns, uint64_t *count, stepvan_error *error)
+{
+	return forked ? refuse(error) : goWatchNext(watch, timeout_ns, count, error);
+}
+
+int32_t stepvan_watch_entry(uint64_t watch, uint64_t i, stepvan_entry *entry, stepvan_error *error)
+{
+	return forked ? refuse(error) : goWatchEntry(watch, i, entry, error);
+}
+
+int32_t stepvan_watch_close(uint64_t watch, stepvan_error *error)
+{
+	return forked ? refuse(error) : goWatchClose(watch, error);
+}
+
+int32_t stepvan_part_of_spans(const int64_t *shape, uint32_t rank, const stepvan_span *spans, const uint32_t
+        *counts, stepvan_bytes *part, stepvan_error *error)
+{
+	return forked ? refuse(error) : goPartOfSpans((int64_t *)shape, rank, (stepvan_span *)spans, (uint32_t *)counts, part, error);
+}
+
+int32_t stepvan_part_of_mesh(const int64_t *shape, uint32_t rank, const uint32_t *mesh, const stepvan_placement
+        *placements, uint32_t dims, uint64_t index, stepvan_bytes *part, stepvan_error *error)
+{
+	return forked ? refuse(error) : goPartOfMesh((int64_t *)shape, rank, (uint32_t *)mesh, (stepvan_placement *)placements, dims, index, part, error);
+}
+
+int32_t stepvan_part_of_partition(const int64_t *shape, uint32_t rank, const stepvan_partition *partition, uint64_t
+        number, stepvan_bytes *part, stepvan_error *error)
+{
+	return forked ? refuse(error) : goPartOfPartition((int64_t *)shape, rank, (stepvan_partition *)partition, number, part, error);
+}
+
+int32_t stepvan_part_shape(const stepvan_bytes *part, int64_t *shape, int64_t *local, uint32_t *rank, stepvan_error
+        *error)
+{
+	return forked ? refuse(error) : goPartShape((stepvan_bytes *)part, shape, local, rank, error);
+}
+
+int32_t stepvan_match(uint64_t group, const char *name, const stepvan_named *sends, uint64_t send_count, const
+        stepvan_named *recvs, uint64_t recv_count, uint64_t owner, int64_t timeout_ns, uint64_t *plan, stepvan_error *error)
+{
+	return forked ? refuse(error) : goMatch(group, (char *)name, (stepvan_named *)sends, send_count, (stepvan_named *)recvs, recv_count, owner, timeout_ns, plan, error);
 }
 
 int32_t stepvan_reshard_plan(const stepvan_bytes *rosters, uint64_t count, uint32_t world, uint64_t batch_bytes,

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/stepvan/stepvan/capi/internal/numbers"
@@ -67,9 +68,58 @@ func (c *collective) done() bool {
 	}
 }
 
+// recent are the numbers of the last collectives of some kind, the oldest first. Its user guards it.
+type recent struct {
+	ids  []numbers.ID
+	most int
+}
+
+// add gives a collective a number. The oldest loses its own. It returns 0 when there are too many numbers.
+func (r *recent) add(c *collective) numbers.ID {
+	id := collectives.Put(c)
+	if id == 0 {
+		return 0
+	}
+	if r.ids = append(r.ids, id); len(r.ids) > r.most {
+		collectives.Take(r.ids[0])
+		r.ids = append(r.ids[:0], r.ids[1:]...)
+	}
+	return id
+}
+
+// end ends all numbers.
+func (r *recent) end() {
+	for _, id := range r.ids {
+		collectives.Take(id)
+	}
+	r.ids = nil
+}
+
+// posts are the operations of a node on the board.
+type posts struct {
+	mu     sync.Mutex
+	recent recent
+}
+
+func (p *posts) add(c *collective) numbers.ID {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.recent.most = keptPosts
+	return p.recent.add(c)
+}
+
+func (p *posts) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.recent.end()
+}
+
 // collective returns the collective of this node that has a number, or nil. Handles of package peer have no kind, so
 // they are never numbers of a table.
 func (n *node) collective(number cUint64) *collective {
+	if uint64(number)>>24&0xff == 0 {
+		return nil
+	}
 	if c, ok := collectives.Get(numbers.ID(number)); ok && c.node == n {
 		return c
 	}
@@ -81,11 +131,21 @@ func (n *node) collective(number cUint64) *collective {
 
 // leaveCollectives ends what a node that is closed does with others. When it returns, nothing uses memory of the
 // program.
-func (n *node) leaveCollectives() {
+func leaveCollectives(n *node) {
 	for _, p := range plans.TakeIf(func(p *plan) bool { return p.node == n }) {
 		_ = shielded("close a plan", func() error { return p.end(context.Background()) })
 	}
 	for _, g := range groups.TakeIf(func(g *group) bool { return g.node == n }) {
 		g.end()
 	}
+	for _, x := range exposures.TakeIf(func(x *exposed) bool { return x.node == n }) {
+		_ = shielded("close a window", x.end)
+	}
+	for _, m := range mailboxes.TakeIf(func(m *mailbox) bool { return m.node == n }) {
+		m.end()
+	}
+	for _, w := range watches.TakeIf(func(w *watch) bool { return w.node == n }) {
+		w.stop()
+	}
+	n.posts.end()
 }

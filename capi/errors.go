@@ -155,8 +155,8 @@ func guardNode(id cUint64, e *cError, code *cCode) {
 	}
 }
 
-// guard is guardNode for a node that is known.
-func (n *node) guard(e *cError, code *cCode) {
+// guardOf is guardNode for a node that is known.
+func guardOf(n *node, e *cError, code *cCode) {
 	if r := recover(); r != nil {
 		*code = fail(e, n.panicked(r, callName()))
 	}

@@ -22,7 +22,7 @@ type group struct {
 
 	mu     sync.Mutex
 	latest *collective
-	ids    [keptCollectives]numbers.ID // of the last ones, the latest first
+	recent recent
 	ended  bool
 }
 
@@ -43,7 +43,7 @@ func goGroup(id cUint64, name *C.char, ranks *cUint32, count cUint64, number *cU
 		if name == nil || number == nil || count > maxList || count > 0 && ranks == nil {
 			return isNull("name, ranks and group")
 		}
-		g := &group{node: n, name: C.GoString(name)}
+		g := &group{node: n, name: C.GoString(name), recent: recent{most: keptCollectives}}
 		var err error
 		if g.live, err = n.peer.Group(g.name, ranksOf(list[uint32](unsafe.Pointer(ranks), count))); err != nil {
 			return err
@@ -71,7 +71,7 @@ func onGroup(number cUint64, e *cError, f func(*group) error) (code cCode) {
 	if !ok {
 		return fail(e, noGroup(number))
 	}
-	defer g.node.guard(e, &code)
+	defer guardOf(g.node, e, &code)
 	return result(e, f(g))
 }
 
@@ -110,6 +110,20 @@ func (g *group) begin(op string, handle *cUint64, f func(context.Context, *colle
 	if handle == nil {
 		return isNull("handle")
 	}
+	return g.claim(op, func() (*collective, error) {
+		c := g.node.begin(op+" of group "+g.name, -1, f)
+		id := g.recent.add(c)
+		if id == 0 {
+			c.stop()
+			return nil, tooMany("operations of groups")
+		}
+		*handle = cUint64(id)
+		return c, nil
+	})
+}
+
+// claim begins an operation while no other one uses the group.
+func (g *group) claim(op string, begin func() (*collective, error)) error {
 	if err := g.node.checkRunning(); err != nil {
 		return err
 	}
@@ -121,17 +135,11 @@ func (g *group) begin(op string, handle *cUint64, f func(context.Context, *colle
 	case g.latest != nil && !g.latest.done():
 		return &coded{codeBusy, fmt.Errorf("%s of group %s: another operation of the group is not over: wait for its handle first", op, g.name)}
 	}
-	c := g.node.begin(op+" of group "+g.name, -1, f)
-	id := collectives.Put(c)
-	if id == 0 {
-		c.stop()
-		return tooMany("operations of groups")
+	c, err := begin()
+	if err == nil {
+		g.latest = c
 	}
-	collectives.Take(g.ids[len(g.ids)-1])
-	copy(g.ids[1:], g.ids[:])
-	g.latest, g.ids[0] = c, id
-	*handle = cUint64(id)
-	return nil
+	return err
 }
 
 // goGathered implements
@@ -192,7 +200,5 @@ func (g *group) end() {
 	if g.latest != nil {
 		g.latest.stop()
 	}
-	for _, id := range g.ids {
-		collectives.Take(id)
-	}
+	g.recent.end()
 }

@@ -22,9 +22,14 @@ func onWorker(id cUint64, e *cError, f func(*node) error) cCode { return onNumbe
 // onPeer is onNode for a peer.
 func onPeer(id cUint64, e *cError, f func(*node) error) cCode { return onNumber(id, e, asPeer, f) }
 
-// onHandles is onNode for a node that has handles: a worker or a peer.
-func onHandles(id cUint64, e *cError, f func(*node) error) cCode {
-	return onNumber(id, e, withHandles, f)
+// onHandle is onNode for a call on a handle: of a worker, of a peer, or of an operation on the board.
+func onHandle(id, handle cUint64, e *cError, f func(*node) error) cCode {
+	return onNode(id, e, func(n *node) error {
+		if n.worker == nil && n.peer == nil && n.collective(handle) == nil {
+			return invalid("this node is a %s, and only workers and peers exchange and transfer tensors", n.live.Load().Role())
+		}
+		return f(n)
+	})
 }
 
 // onServer is onNode for a server.

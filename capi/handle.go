@@ -15,38 +15,38 @@ import (
 //
 //export goWait
 func goWait(id, handle cUint64, limit cInt64, e *cError) cCode {
-	return onHandles(id, e, func(n *node) error { return n.waitFor(handle, duration(limit)) })
+	return onHandle(id, handle, e, func(n *node) error { return n.waitFor(handle, duration(limit)) })
 }
 
 // waitFor waits for a handle.
 func (n *node) waitFor(handle cUint64, limit time.Duration) error {
-	if n.worker != nil {
-		return n.worker.Handle(uint64(handle)).WaitFor(limit)
-	}
 	if c := n.collective(handle); c != nil {
 		return c.waitFor(limit)
+	}
+	if n.worker != nil {
+		return n.worker.Handle(uint64(handle)).WaitFor(limit)
 	}
 	return n.peer.Handle(uint64(handle)).WaitFor(limit)
 }
 
 // done reports whether waitFor would return at once.
 func (n *node) done(handle cUint64) bool {
-	if n.worker != nil {
-		return n.worker.Handle(uint64(handle)).Done()
-	}
 	if c := n.collective(handle); c != nil {
 		return c.done()
+	}
+	if n.worker != nil {
+		return n.worker.Handle(uint64(handle)).Done()
 	}
 	return n.peer.Handle(uint64(handle)).Done()
 }
 
 // wait is waitFor with a context.
 func (n *node) wait(ctx context.Context, handle cUint64) error {
-	if n.worker != nil {
-		return n.worker.Handle(uint64(handle)).Wait(ctx)
-	}
 	if c := n.collective(handle); c != nil {
 		return c.wait(ctx)
+	}
+	if n.worker != nil {
+		return n.worker.Handle(uint64(handle)).Wait(ctx)
 	}
 	return n.peer.Handle(uint64(handle)).Wait(ctx)
 }
@@ -57,7 +57,7 @@ func (n *node) wait(ctx context.Context, handle cUint64) error {
 //
 //export goDone
 func goDone(id, handle cUint64, done *cInt32, e *cError) cCode {
-	return onHandles(id, e, func(n *node) error { return writeTruth(done, func() bool { return n.done(handle) }) })
+	return onHandle(id, handle, e, func(n *node) error { return writeTruth(done, func() bool { return n.done(handle) }) })
 }
 
 func truth(b bool) cInt32 {

@@ -21,6 +21,9 @@ var (
 	plans         = numbers.Table[*plan]{Kind: 5}
 	groups        = numbers.Table[*group]{Kind: 6}
 	collectives   = numbers.Table[*collective]{Kind: 7}
+	exposures     = numbers.Table[*exposed]{Kind: 8}
+	mailboxes     = numbers.Table[*mailbox]{Kind: 9}
+	watches       = numbers.Table[*watch]{Kind: 10}
 	foreign       foreignMemory
 )
 

@@ -35,6 +35,7 @@ type node struct {
 	stopped  chan struct{}      // closed when stopErr is set
 	stopErr  error
 
+	posts    posts
 	requests requests
 	collect  collector
 }
@@ -98,14 +99,6 @@ func asPeer(id cUint64) (*node, error) {
 	n, err := started(id)
 	if err == nil && n.peer == nil {
 		return nil, invalid("this node is a %s, and only a peer talks to peers", n.live.Load().Role())
-	}
-	return n, err
-}
-
-func withHandles(id cUint64) (*node, error) {
-	n, err := started(id)
-	if err == nil && n.worker == nil && n.peer == nil {
-		return nil, invalid("this node is a %s, and only workers and peers have handles", n.live.Load().Role())
 	}
 	return n, err
 }
@@ -280,7 +273,7 @@ func goClose(id cUint64, e *cError) cCode {
 			n.leave()
 			<-n.stopped
 			n.requests.releaseAll(n.server)
-			n.leaveCollectives()
+			leaveCollectives(n)
 			registering.remove(live.Storages())
 		}
 		registrations.TakeIf(func(r *registration) bool { return r.node == n })

@@ -256,9 +256,9 @@ func TestRefusedPlansTakeNoOwner(t *testing.T) {
 	number, name := pinned[cUint64](&r.cluster, 1), pinnedText(&r.cluster, "weights")
 	good := cMove{view: *r.view(2, 2, 2, 0), peer: 1}
 	wide, wrong := good, good
-	wide.view.rank, wrong.wire = 9, 1
+	wide.view.rank, wrong.reserved = 9, 1
 	moves := unsafe.Slice(pinned[cMove](&r.cluster, 2), 2)
-	for text, m := range map[string][]cMove{"sends[1] : view: it has 9 dimensions": {good, wide}, "wire, merge and reserved are not 0": {good, wrong}} {
+	for text, m := range map[string][]cMove{"sends[1] : view: it has 9 dimensions": {good, wide}, "reserved is not 0": {good, wrong}} {
 		copy(moves, m)
 		free := foreign.windows.Unused()
 		require.Equal(t, codeInvalid, goPlan(r.peers[0], name, &moves[0], 2, nil, 0, 82, -1, number, r.e))

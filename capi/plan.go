@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"github.com/stepvan/stepvan/capi/internal/numbers"
+	"github.com/stepvan/stepvan/layout"
 	"github.com/stepvan/stepvan/peer"
 	"github.com/stepvan/stepvan/tensor"
 )
@@ -42,54 +43,140 @@ func goPlan(id cUint64, name *C.char, sends *C.stepvan_move, sendCount cUint64, 
 		case sendCount > maxList || recvCount > maxList || sendCount > 0 && sends == nil || recvCount > 0 && recvs == nil:
 			return invalid("sends and recvs: they cannot be %d moves at %p and %d at %p: give arrays and their lengths", sendCount, sends, recvCount, recvs)
 		}
-		d := &draft{node: n, name: C.GoString(name), call: newCall(owner)}
-		d.call.storages = n.live.Load().Storages()
-		err := d.load(list[cMove](unsafe.Pointer(sends), sendCount), list[cMove](unsafe.Pointer(recvs), recvCount))
-		if err == nil {
-			err = d.begin(duration(limit), number)
-		}
+		d := newDraft(C.GoString(name), owner, n)
+		out, err := d.moves("sends", list[cMove](unsafe.Pointer(sends), sendCount))
 		if err != nil {
-			d.release()
-			d.call.end(false)
+			return d.refuse(err)
 		}
-		return err
+		in, err := d.moves("recvs", list[cMove](unsafe.Pointer(recvs), recvCount))
+		if err != nil {
+			return d.refuse(err)
+		}
+		_, err = d.begin(duration(limit), number, func(ctx context.Context) (*peer.Plan, error) { return n.peer.Plan(ctx, d.name, out, in) })
+		return d.refuse(err)
+	})
+}
+
+// goMatch implements
+//
+//	int32_t stepvan_match(uint64_t group, const char *name, const stepvan_named *sends, uint64_t send_count,
+//	    const stepvan_named *recvs, uint64_t recv_count, uint64_t owner, int64_t timeout_ns, uint64_t *plan,
+//	    stepvan_error *error);
+//
+//export goMatch
+func goMatch(number cUint64, name *C.char, sends *C.stepvan_named, sendCount cUint64, recvs *C.stepvan_named, recvCount, owner cUint64, limit cInt64, plan *cUint64, e *cError) cCode {
+	return onGroup(number, e, func(g *group) error {
+		switch {
+		case name == nil || plan == nil:
+			return isNull("name and plan")
+		case sendCount > maxList || recvCount > maxList || sendCount > 0 && sends == nil || recvCount > 0 && recvs == nil:
+			return invalid("sends and recvs: they cannot be %d tensors at %p and %d at %p: give arrays and their lengths", sendCount, sends, recvCount, recvs)
+		}
+		d := newDraft(C.GoString(name), owner, g.node)
+		out, err := d.named("sends", list[cNamed](unsafe.Pointer(sends), sendCount))
+		if err != nil {
+			return d.refuse(err)
+		}
+		in, err := d.named("recvs", list[cNamed](unsafe.Pointer(recvs), recvCount))
+		if err != nil {
+			return d.refuse(err)
+		}
+		return d.refuse(g.claim("match", func() (*collective, error) {
+			return d.begin(duration(limit), plan, func(ctx context.Context) (*peer.Plan, error) { return g.live.Match(ctx, d.name, out, in) })
+		}))
 	})
 }
 
 // draft is a plan that is being agreed on.
 type draft struct {
-	node         *node
-	name         string
-	call         *call
-	sends, recvs []peer.Move
-	retained     []tensor.Strided // so that the program may end their numbers meanwhile
+	node     *node
+	name     string
+	call     *call
+	retained []tensor.Strided // so that the program may end their numbers meanwhile
 }
 
-// load reads the moves of C.
-func (d *draft) load(sends, recvs []cMove) (err error) {
-	if d.sends, err = d.moves("sends", sends); err == nil {
-		d.recvs, err = d.moves("recvs", recvs)
+// newDraft begins a plan. refuse ends it, unless begin has begun it.
+func newDraft(name string, owner cUint64, n *node) *draft {
+	d := &draft{node: n, name: name, call: newCall(owner)}
+	d.call.storages = n.live.Load().Storages()
+	return d
+}
+
+// refuse ends a draft whose call has failed, and returns why.
+func (d *draft) refuse(err error) error {
+	if err != nil {
+		d.release()
+		d.call.end(false)
 	}
 	return err
+}
+
+func (d *draft) retain(v tensor.Strided) error {
+	err := v.Retain()
+	if err == nil {
+		d.retained = append(d.retained, v)
+	}
+	return err
+}
+
+// named reads tensors with names.
+func (d *draft) named(of string, from []cNamed) ([]peer.Named, error) {
+	all := make([]peer.Named, len(from))
+	parts := map[string]layout.Part{} // most tensors share theirs
+	for i := range from {
+		c, t := &from[i], &all[i]
+		err := d.call.view(&t.View, &c.view)
+		if c.name == nil {
+			return nil, fmt.Errorf("plan %s: %s[%d]: %w", d.name, of, i, isNull("name"))
+		}
+		t.Name = C.GoString(c.name)
+		if err == nil {
+			err = d.retain(t.View)
+		}
+		if err == nil && c.part.bytes > 0 {
+			t.Part, err = partOf(&c.part, parts)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("plan %s: %s[%d] %s: %w", d.name, of, i, t.Name, err)
+		}
+	}
+	return all, nil
+}
+
+// partOf reads a part. known has those that were read before.
+func partOf(c *cBytes, known map[string]layout.Part) (layout.Part, error) {
+	b, err := bytesOf("part", c, 1)
+	if err != nil {
+		return layout.Part{}, err
+	}
+	if p, ok := known[string(b[0])]; ok {
+		return p, nil
+	}
+	p, rest, err := layout.ReadPart(b[0])
+	if err == nil && len(rest) > 0 {
+		err = invalid("part: %d bytes are left behind it: give what stepvan_part_of_spans and others have written", len(rest))
+	}
+	if err == nil {
+		known[string(b[0])] = p
+	}
+	return p, err
 }
 
 func (d *draft) moves(of string, from []cMove) ([]peer.Move, error) {
 	all := make([]peer.Move, len(from))
 	for i := range from {
 		c, m := &from[i], &all[i]
-		m.ID, m.Peer = uint64(c.id), rankOf(c.peer)
+		m.ID, m.Peer, m.Wire, m.Merge = uint64(c.id), rankOf(c.peer), tensor.DType(c.wire), peer.Merge(c.merge)
 		if c.label != nil {
 			m.Label = C.GoString(c.label)
 		}
 		err := d.call.view(&m.View, &c.view)
 		switch {
 		case err != nil:
-		case c.wire != 0 || c.merge != 0 || c.reserved != 0:
-			err = invalid("wire, merge and reserved are not 0 (got %d, %d and %d)", c.wire, c.merge, c.reserved)
+		case c.reserved != 0:
+			err = invalid("reserved is not 0 (got %d)", c.reserved)
 		default:
-			if err = m.View.Retain(); err == nil {
-				d.retained = append(d.retained, m.View)
-			}
+			err = d.retain(m.View)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("plan %s: %s[%d] %s: %w", d.name, of, i, m.Label, err)
@@ -99,22 +186,22 @@ func (d *draft) moves(of string, from []cMove) ([]peer.Move, error) {
 }
 
 // begin gives the plan a number, and has the peers agree on it. From then on the draft is the goroutine's.
-func (d *draft) begin(limit time.Duration, number *cUint64) error {
+func (d *draft) begin(limit time.Duration, number *cUint64, agree func(context.Context) (*peer.Plan, error)) (*collective, error) {
 	p := &plan{node: d.node, name: d.name}
 	p.closing.Lock() // a close waits until the agreement is there
 	defer p.closing.Unlock()
 	id := plans.Put(p)
 	if id == 0 {
-		return tooMany("plans")
+		return nil, tooMany("plans")
 	}
 	*number = cUint64(id)
 	p.agreement = d.node.begin("plan "+d.name, limit, func(ctx context.Context, _ *collective) (err error) {
 		defer d.call.end(true)
 		defer d.release()
-		p.live, err = d.node.peer.Plan(ctx, d.name, d.sends, d.recvs)
+		p.live, err = agree(ctx)
 		return err
 	})
-	return nil
+	return p.agreement, nil
 }
 
 func (d *draft) release() {
@@ -138,7 +225,7 @@ func onPlan(number cUint64, e *cError, f func(*plan) error) (code cCode) {
 	if !ok {
 		return fail(e, noPlan(number))
 	}
-	defer p.node.guard(e, &code)
+	defer guardOf(p.node, e, &code)
 	return result(e, f(p))
 }
 
@@ -201,7 +288,7 @@ func goPlanState(number cUint64, offered, version *cUint64, stats *C.stepvan_pla
 			s := live.Stats()
 			*stats = cPlanStats{
 				moves: cUint64(s.Moves), pairs: cUint64(s.Pairs), sent: cUint64(s.Sent), received: cUint64(s.Received),
-				viewed: cUint64(s.Viewed), written: cUint64(s.Written), streamed: cUint64(s.Streamed), local: cUint64(s.Local),
+				viewed: cUint64(s.Viewed), written: cUint64(s.Written), streamed: cUint64(s.Streamed), local: cUint64(s.Local), merged: cUint64(s.Merged),
 			}
 		}
 		return nil

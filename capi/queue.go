@@ -130,7 +130,7 @@ func goQueueClose(number cUint64, e *cError) cCode {
 //
 //export goNotify
 func goNotify(id, handle, number, token cUint64, e *cError) cCode {
-	return onHandles(id, e, func(n *node) error {
+	return onHandle(id, handle, e, func(n *node) error {
 		return notify(number, token, n.done(handle), func(ctx context.Context) error { return n.wait(ctx, handle) })
 	})
 }

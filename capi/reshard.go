@@ -26,7 +26,7 @@ func goReshardPlan(rosters *cBytes, count cUint64, world cUint32, batchBytes cUi
 		case batchBytes > 1<<62 || world > 1<<31-1:
 			return invalid("batch_bytes and world are out of range (got %d and %d)", batchBytes, world)
 		}
-		all, err := bytesOf(rosters, count)
+		all, err := bytesOf("rosters", rosters, count)
 		if err != nil {
 			return err
 		}
@@ -39,14 +39,14 @@ func goReshardPlan(rosters *cBytes, count cUint64, world cUint32, batchBytes cUi
 }
 
 // bytesOf are bytes of C, for the duration of the call.
-func bytesOf(p *cBytes, count cUint64) ([][]byte, error) {
+func bytesOf(what string, p *cBytes, count cUint64) ([][]byte, error) {
 	if count > maxList || p == nil && count > 0 {
-		return nil, isNull("rosters")
+		return nil, isNull(what)
 	}
 	all := make([][]byte, count)
 	for i, b := range list[cBytes](unsafe.Pointer(p), count) {
 		if b.data == nil && b.bytes > 0 || !addressable(b.data, uint64(b.bytes)) {
-			return nil, invalid("rosters[%d]: %d bytes at %#x are not readable memory", i, b.bytes, uintptr(b.data))
+			return nil, invalid("%s[%d]: %d bytes at %#x are not readable memory", what, i, b.bytes, uintptr(b.data))
 		}
 		all[i] = list[byte](b.data, b.bytes)
 	}
@@ -89,7 +89,7 @@ func allocated(b []byte) (cBytes, error) {
 //export goReshardCheck
 func goReshardCheck(plan unsafe.Pointer, n cUint64, e *cError) cCode {
 	return half(e, func() error {
-		all, err := bytesOf(&cBytes{data: plan, bytes: n}, 1)
+		all, err := bytesOf("plan", &cBytes{data: plan, bytes: n}, 1)
 		if err == nil {
 			_, err = reshard.ReadPlan(all[0])
 		}
@@ -108,11 +108,11 @@ func goReshardSource(sources *cBytes, count cUint64, destination *cBytes, rank *
 		if destination == nil || rank == nil {
 			return isNull("destination and rank")
 		}
-		all, err := bytesOf(sources, count)
+		all, err := bytesOf("sources", sources, count)
 		if err != nil {
 			return err
 		}
-		to, err := bytesOf(destination, 1)
+		to, err := bytesOf("destination", destination, 1)
 		if err != nil {
 			return err
 		}

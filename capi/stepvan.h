@@ -32,10 +32,10 @@
  * report to standard error. In the second, Go's runtime fails ("fatal error"). STEPVAN_PANIC_AFTER
  * tests all but the second case. Please report such mistakes.
  *
- * NUMBERS. Nodes, handles, handlers, responses, registrations, memories, queues, plans and groups
- * are 64-bit numbers. 0 names nothing. The library never gives out a number again: after its end, every use of
- * it is STEPVAN_STALE. With a node that was closed, or whose start has failed, every function
- * returns STEPVAN_CLOSED.
+ * NUMBERS. Nodes, handles, handlers, responses, registrations, memories, queues, plans, groups,
+ * windows, mailboxes and watches are 64-bit numbers. 0 names nothing. The library never gives out a
+ * number again: after its end, every use of it is STEPVAN_STALE. With a node that was closed, or
+ * whose start has failed, every function returns STEPVAN_CLOSED.
  *
  * TIME is in nanoseconds (int64_t). A limit below 0 means for ever. 0 means: look once.
  * STEPVAN_TIMEOUT changes nothing: the same call, made again, continues to wait. So a caller that
@@ -780,13 +780,26 @@ int32_t stepvan_recv(uint64_t node, const stepvan_view *view, uint32_t from, uin
  */
 int32_t stepvan_cancel(uint64_t node, uint64_t handle, int32_t *cancelled, stepvan_error *error);
 
+/*
+ * What becomes of the elements of several receives with one view. They are merged in the order of their IDs, and in
+ * that of their peers where those are equal. The first replace what the view had.
+ */
+typedef enum stepvan_merge {
+	STEPVAN_OVERWRITE = 0, /* a receive has its view for itself */
+	STEPVAN_SUM = 1,
+	STEPVAN_AVG = 2,       /* the sum, divided by the number of receives */
+	STEPVAN_MAX = 3,
+	STEPVAN_MIN = 4,
+	STEPVAN_PRODUCT = 5,
+} stepvan_merge;
+
 /* A move of a plan: the elements of a view go to a peer, or come from one. Zero it, then fill it in. */
 typedef struct stepvan_move {
 	stepvan_view view;
 	uint64_t id;       /* the same at both ends; no two moves to a peer have the same, nor two from it */
 	uint32_t peer;     /* rank */
-	uint8_t wire;      /* 0 */
-	uint8_t merge;     /* 0 */
+	uint8_t wire;      /* stepvan_dtype of the elements on their way, the same at both ends; 0: both have one type */
+	uint8_t merge;     /* stepvan_merge, of receives */
 	uint16_t reserved; /* 0 */
 	const char *label; /* names the move in errors, such as a parameter, or NULL */
 } stepvan_move;
@@ -801,7 +814,8 @@ typedef struct stepvan_plan_stats {
 	uint64_t written;  /* the sender copies them to the receiver's memory */
 	uint64_t streamed; /* they travel in messages */
 	uint64_t local;    /* they stay in this process */
-	uint64_t reserved[8]; /* 0 */
+	uint64_t merged;   /* how many receives are merged */
+	uint64_t reserved[7]; /* 0 */
 } stepvan_plan_stats;
 
 /*
@@ -879,13 +893,192 @@ int32_t stepvan_gathered(uint64_t node, uint64_t handle, uint64_t member, void *
  */
 int32_t stepvan_group_close(uint64_t group, stepvan_error *error);
 
-/* --------------------------------------------------------------- resharding */
+/*
+ * Parts: what a peer has of a tensor. The library has their bytes from malloc, and the caller frees them with free().
+ * Peers may exchange them. The calls need no node. shape has the rank dimensions of the whole tensor.
+ */
 
 /* Bytes of the caller, or of the library, which has them from malloc. */
 typedef struct stepvan_bytes {
 	const void *data;
 	uint64_t bytes;
 } stepvan_bytes;
+
+/* [start, stop) of a dimension of the whole tensor, which lies at local in the part. */
+typedef struct stepvan_span {
+	int64_t start;
+	int64_t stop;
+	int64_t local;
+} stepvan_span;
+
+/* Writes the part with some spans of each dimension: counts[i] of dimension i, in their order, one after another. */
+int32_t stepvan_part_of_spans(const int64_t *shape, uint32_t rank, const stepvan_span *spans, const uint32_t *counts, stepvan_bytes *part, stepvan_error *error);
+
+/* Kinds of placements. */
+#define STEPVAN_REPLICATE 0u
+#define STEPVAN_SHARD 1u
+#define STEPVAN_STRIDED_SHARD 2u
+
+/* What a dimension of a mesh does to a tensor, as in torch.distributed.tensor. */
+typedef struct stepvan_placement {
+	uint32_t kind;
+	uint32_t dim;    /* of the tensor */
+	uint32_t factor; /* of STEPVAN_STRIDED_SHARD: split_factor */
+} stepvan_placement;
+
+/*
+ * Writes the part of a tensor that an index of a mesh has. The mesh has the sizes of dims dimensions, and a placement
+ * for each. The last dimension counts fastest in the index. Shards are as torch makes them.
+ */
+int32_t stepvan_part_of_mesh(const int64_t *shape, uint32_t rank, const uint32_t *mesh, const stepvan_placement *placements, uint32_t dims, uint64_t index, stepvan_bytes *part, stepvan_error *error);
+
+/* The attributes that Megatron gives a parameter. */
+typedef struct stepvan_partition {
+	uint32_t dim;          /* partition_dim */
+	uint32_t stride;       /* partition_stride; 0 counts as 1 */
+	uint32_t world;        /* ranks of the tensor parallel group; 0 counts as 1 */
+	uint32_t expert_dim;   /* the dimension that counts experts */
+	uint32_t expert_world; /* ranks that divide the experts; 0 counts as 1 */
+	uint32_t size_count;
+	const int64_t *sizes;  /* partition_sizes */
+} stepvan_partition;
+
+/* Writes the part of a rank: number is expert rank * world + tensor parallel rank. */
+int32_t stepvan_part_of_partition(const int64_t *shape, uint32_t rank, const stepvan_partition *partition, uint64_t number, stepvan_bytes *part, stepvan_error *error);
+
+/* Writes the shapes of the whole tensor and of the part, of STEPVAN_MAX_RANK numbers each, and their rank. */
+int32_t stepvan_part_shape(const stepvan_bytes *part, int64_t *shape, int64_t *local, uint32_t *rank, stepvan_error *error);
+
+/* A tensor with a name, or the part of it that a peer has. Zero it, then fill it in. */
+typedef struct stepvan_named {
+	stepvan_view view;  /* of the shape of the part */
+	const char *name;
+	stepvan_bytes part; /* 0 bytes: all of the tensor */
+} stepvan_named;
+
+/*
+ * Makes a plan that moves tensors to the tensors of their names, whatever part each member of a group has. All members
+ * call it with the same name. Each gives the tensors that it sends, and those that it receives.
+ * Both lists may be empty. The group does nothing else meanwhile. The rest is as for stepvan_plan. After a failure
+ * the group can only be closed.
+ *
+ * STEPVAN_INVALID from stepvan_wait: a tensor is received and not sent as a whole, or its type or shape differs between
+ * members. The message names it. At other members it is STEPVAN_REMOTE.
+ */
+int32_t stepvan_match(uint64_t group, const char *name, const stepvan_named *sends, uint64_t send_count, const stepvan_named *recvs, uint64_t recv_count, uint64_t owner, int64_t timeout_ns, uint64_t *plan, stepvan_error *error);
+
+/*
+ * Sends a small message to a peer, which may be this one. Those to one peer arrive in order. A message waits at the
+ * peer until somebody listens to its topic, which has at most 128 bytes. The body has at most 64 KiB.
+ * STEPVAN_WOULD_BLOCK: the peer has not received 4,096 earlier ones.
+ */
+int32_t stepvan_mail(uint64_t node, uint32_t to, const char *topic, const void *body, uint64_t bytes, stepvan_error *error);
+
+/* Opens a mailbox for the messages on a topic, also for those that wait. A topic has one mailbox at a time. */
+int32_t stepvan_listen(uint64_t node, const char *topic, uint64_t *mailbox, stepvan_error *error);
+
+/*
+ * Takes the next message of a mailbox: the rank of its sender, and its body. *bytes is its length.
+ *
+ *   - STEPVAN_TIMEOUT: none has come.
+ *   - STEPVAN_TOO_SMALL: capacity is less than *bytes, and the message stays. data may be NULL when capacity is 0.
+ *   - STEPVAN_WOULD_BLOCK: more than 4,096 notes of a window waited, and some are lost. The message says how many.
+ *   - STEPVAN_CLOSED, STEPVAN_PEER_LOST: the node can work no more.
+ */
+int32_t stepvan_mailbox_next(uint64_t mailbox, int64_t timeout_ns, uint32_t *from, void *data, uint64_t capacity, uint64_t *bytes, stepvan_error *error);
+
+/* Puts `token` into the queue, once, when stepvan_mailbox_next would return at once. */
+int32_t stepvan_mailbox_notify(uint64_t mailbox, uint64_t queue, uint64_t token, stepvan_error *error);
+
+/* Closes a mailbox. Messages in it are lost, and later ones wait for the next mailbox. */
+int32_t stepvan_mailbox_close(uint64_t mailbox, stepvan_error *error);
+
+/* Bytes of the token of a window. */
+#define STEPVAN_TOKEN_BYTES 32
+
+/* Flags of stepvan_expose. */
+#define STEPVAN_WRITE 1u /* peers may also write */
+
+/*
+ * Lets other peers read a view by themselves, with stepvan_get: count ranks in peers, or all peers when count is 0. A
+ * peer with the token, of STEPVAN_TOKEN_BYTES, reaches the view until stepvan_unexpose. It cannot be guessed. notes may
+ * be NULL. Else it becomes a mailbox, which gets the note of each stepvan_put, after its elements.
+ */
+int32_t stepvan_expose(uint64_t node, const stepvan_view *view, uint32_t flags, const uint32_t *peers, uint64_t count, uint64_t owner, uint64_t *window, uint8_t *token, uint64_t *notes, stepvan_error *error);
+
+/*
+ * Ends a window. Operations that name it fail from here on. The call waits until no peer reaches the memory; the number
+ * is then stale. STEPVAN_TIMEOUT: call again.
+ */
+int32_t stepvan_unexpose(uint64_t window, int64_t timeout_ns, stepvan_error *error);
+
+/*
+ * Begins to copy a part of a window to a view. The part has the shape of the view. at has its first element, one number
+ * for each dimension of the view; NULL stands for the first element of the window. The program of the other peer takes
+ * no part.
+ *
+ *   - STEPVAN_INVALID: the token is not that of a window, or the part, its type or its rights do not fit the window.
+ *   - STEPVAN_STALE, STEPVAN_REMOTE: the window was closed.
+ *   - STEPVAN_REMOTE: the window does not admit this peer.
+ *   - STEPVAN_WOULD_BLOCK, STEPVAN_PEER_LOST, STEPVAN_CLOSED.
+ */
+int32_t stepvan_get(uint64_t node, const stepvan_view *view, const uint8_t *token, const int64_t *at, uint64_t owner, uint64_t *handle, stepvan_error *error);
+
+/*
+ * Begins to copy a view to a part of a window: see stepvan_get. The handle ends when the elements are there. The other
+ * peer gets the note then, of at most 64 KiB, unless it is NULL.
+ */
+int32_t stepvan_put(uint64_t node, const stepvan_view *view, const uint8_t *token, const int64_t *at, const void *note, uint64_t note_bytes, uint64_t owner, uint64_t *handle, stepvan_error *error);
+
+/* -------------------------------------------------------------------- board */
+
+/*
+ * The board of a cluster has small entries, which any node posts and all see. So programs that were started apart find
+ * each other. An entry lives until its node removes it, leaves or dies.
+ */
+
+/* The most bytes of the value of an entry. */
+#define STEPVAN_MAX_VALUE 4096
+
+typedef struct stepvan_entry {
+	uint64_t order; /* numbers the entries in the order in which they were made */
+	uint64_t bytes; /* of value */
+	char key[264];  /* ends with 0 */
+	char owner[64]; /* the node that posted it: "peer 3" */
+	uint8_t value[STEPVAN_MAX_VALUE];
+} stepvan_entry;
+
+/*
+ * Begins to put an entry on the board, or to replace the value of an entry of this node. The key is printable text of
+ * at most 256 bytes. A node may have 1,024 entries with 1 MiB. stepvan_wait, for nodes of any role, returns:
+ *
+ *   - STEPVAN_INVALID: the key is not printable text, or key or value are too long.
+ *   - STEPVAN_REMOTE: the key belongs to the node that subject names, or there are too many entries.
+ *   - STEPVAN_PEER_LOST, STEPVAN_CLOSED.
+ *
+ * A handle of the board stays valid until 256 later ones of its node have begun.
+ */
+int32_t stepvan_post(uint64_t node, const char *key, const void *value, uint64_t bytes, uint64_t *handle, stepvan_error *error);
+
+/* Begins to take an entry of this node off the board. STEPVAN_REMOTE: there is no such entry of this node. */
+int32_t stepvan_unpost(uint64_t node, const char *key, uint64_t *handle, stepvan_error *error);
+
+/* Begins to watch the entries whose keys begin with a prefix. A node may have 64 watches at a time. */
+int32_t stepvan_watch(uint64_t node, const char *prefix, uint64_t *watch, stepvan_error *error);
+
+/*
+ * Waits until there is a list of entries that this watch has not shown: the first, or one after a change. *count is how
+ * many there are. The list is the board as it was at one moment. One thread at a time uses a watch.
+ */
+int32_t stepvan_watch_next(uint64_t watch, int64_t timeout_ns, uint64_t *count, stepvan_error *error);
+
+/* Writes entry i of the list. */
+int32_t stepvan_watch_entry(uint64_t watch, uint64_t i, stepvan_entry *entry, stepvan_error *error);
+
+/* Ends a watch. */
+int32_t stepvan_watch_close(uint64_t watch, stepvan_error *error);
+
+/* --------------------------------------------------------------- resharding */
 
 /* Flags of stepvan_reshard_plan. */
 #define STEPVAN_RESHARD_CAST 1u /* every parameter may have another type at its destination */

@@ -16,6 +16,10 @@ type (
 	cPeer     = C.stepvan_peer
 	cBytes    = C.stepvan_bytes
 	cMove     = C.stepvan_move
+	cEntry    = C.stepvan_entry
+	cNamed    = C.stepvan_named
+
+	cPlacement = C.stepvan_placement
 
 	cPlanStats = C.stepvan_plan_stats
 
@@ -56,10 +60,12 @@ const (
 	flagZeroed   = C.STEPVAN_ZEROED
 	flagOwnFile  = C.STEPVAN_OWN_FILE
 	flagViews    = C.STEPVAN_VIEWS
+	flagWrite    = C.STEPVAN_WRITE
 	flagCast     = C.STEPVAN_RESHARD_CAST
 
 	stampCount = C.STEPVAN_STAMPS
 	maxRank    = C.STEPVAN_MAX_RANK
+	maxValue   = C.STEPVAN_MAX_VALUE
 )
 
 // Roles and groups of stepvan.h.

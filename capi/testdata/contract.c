@@ -174,6 +174,15 @@ static void refuses_nodes(uint64_t node, int32_t want)
 	REFUSED(want, stepvan_plan(node, "plan", NULL, 0, NULL, 0, 0, 0, &n, &error));
 	REFUSED(want, stepvan_group(node, "group", &rank, 1, &n, &error));
 	REFUSED(want, stepvan_gathered(node, 1, 0, NULL, 0, &n, &error));
+	uint8_t token[STEPVAN_TOKEN_BYTES] = {0};
+	REFUSED(want, stepvan_mail(node, 0, "topic", NULL, 0, &error));
+	REFUSED(want, stepvan_listen(node, "topic", &n, &error));
+	REFUSED(want, stepvan_expose(node, &view, 0, NULL, 0, 0, &n, token, NULL, &error));
+	REFUSED(want, stepvan_get(node, &view, token, NULL, 0, &n, &error));
+	REFUSED(want, stepvan_put(node, &view, token, NULL, NULL, 0, 0, &n, &error));
+	REFUSED(want, stepvan_post(node, "key", NULL, 0, &n, &error));
+	REFUSED(want, stepvan_unpost(node, "key", &n, &error));
+	REFUSED(want, stepvan_watch(node, "", &n, &error));
 }
 
 static void refuses_null(void)
@@ -295,6 +304,14 @@ static void refuses_values(void)
 	REFUSED(STEPVAN_STALE, stepvan_group_barrier(MADE_UP, &n, &error));
 	REFUSED(STEPVAN_STALE, stepvan_group_all_gather(0, NULL, 0, &n, &error));
 	REFUSED(STEPVAN_STALE, stepvan_group_close(MADE_UP, &error));
+	REFUSED(STEPVAN_STALE, stepvan_mailbox_next(MADE_UP, 0, NULL, NULL, 0, &n, &error));
+	REFUSED(STEPVAN_STALE, stepvan_mailbox_notify(0, 1, 1, &error));
+	REFUSED(STEPVAN_STALE, stepvan_mailbox_close(worker, &error));
+	REFUSED(STEPVAN_STALE, stepvan_unexpose(MADE_UP, 0, &error));
+	REFUSED(STEPVAN_STALE, stepvan_watch_next(MADE_UP, 0, &n, &error));
+	REFUSED(STEPVAN_STALE, stepvan_watch_entry(0, 0, NULL, &error));
+	REFUSED(STEPVAN_STALE, stepvan_watch_close(worker, &error));
+	REFUSED(STEPVAN_STALE, stepvan_match(MADE_UP, "plan", NULL, 0, NULL, 0, 0, 0, &n, &error));
 	REFUSED(STEPVAN_INVALID, stepvan_plan(worker, "plan", NULL, 0, NULL, 0, 0, 0, &n, &error));
 	REFUSED(STEPVAN_INVALID, stepvan_cancel(server, 1, NULL, &error));
 	REFUSED(STEPVAN_INVALID, stepvan_barrier(worker, 0, 1, 0, &error));
@@ -792,6 +809,145 @@ static void peers_meet(const uint64_t *node)
 	}
 }
 
+/* Mail, and a window that the other peer reads and writes. */
+static void peers_reach(const uint64_t *node)
+{
+	double own[6] = {0, 1, 2, 3, 4, 5}, other[2] = {7, 8};
+	const int64_t at[] = {4, 0};
+	uint64_t window, notes, mailbox, handle, n;
+	uint8_t token[STEPVAN_TOKEN_BYTES], forged[STEPVAN_TOKEN_BYTES] = {1};
+	uint32_t from = 7;
+	char text[8];
+	stepvan_view all = columns(own, 6, 1), part = columns(other, 2, 1);
+	const uint32_t admitted[] = {1};
+	REFUSED(STEPVAN_INVALID, stepvan_expose(node[0], &all, 2, NULL, 0, 0, &window, token, NULL, &error));
+	OK(stepvan_expose(node[0], &all, STEPVAN_WRITE, admitted, 1, 14, &window, token, &notes, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_get(node[1], &part, forged, at, 0, &handle, &error));
+	OK(stepvan_get(node[1], &part, token, at, 15, &handle, &error));
+	OK(stepvan_wait(node[1], handle, -1, &error));
+	IS(9, other[0] + other[1]);
+	owned_by(15);
+	other[0] = other[1] = 20;
+	OK(stepvan_put(node[1], &part, token, NULL, "note", 4, 0, &handle, &error));
+	OK(stepvan_wait(node[1], handle, -1, &error));
+	REFUSED(STEPVAN_TOO_SMALL, stepvan_mailbox_next(notes, -1, &from, NULL, 0, &n, &error));
+	IS(4, n);
+	OK(stepvan_mailbox_next(notes, -1, &from, text, sizeof text, &n, &error));
+	IS(1, from);
+	IS(0, memcmp(text, "note", 4));
+	IS(42, own[0] + own[1] + own[2]);
+	OK(stepvan_unexpose(window, -1, &error));
+	owned_by(14);
+	OK(stepvan_get(node[1], &part, token, at, 0, &handle, &error));
+	int32_t code = stepvan_wait(node[1], handle, -1, &error);
+	IS(1, code == STEPVAN_STALE || code == STEPVAN_REMOTE);
+	OK(stepvan_mailbox_close(notes, &error));
+
+	OK(stepvan_mail(node[0], 1, "topic", "early", 5, &error));
+	OK(stepvan_listen(node[1], "topic", &mailbox, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_listen(node[1], "topic", &n, &error));
+	OK(stepvan_mailbox_next(mailbox, -1, &from, text, sizeof text, &n, &error));
+	IS(5, n);
+	IS(0, memcmp(text, "early", 5));
+	REFUSED(STEPVAN_TIMEOUT, stepvan_mailbox_next(mailbox, 1000, &from, text, sizeof text, &n, &error));
+	OK(stepvan_mail(node[1], 1, "topic", NULL, 0, &error));
+	OK(stepvan_mailbox_next(mailbox, -1, &from, NULL, 0, &n, &error));
+	IS(0, n);
+	OK(stepvan_mailbox_close(mailbox, &error));
+	REFUSED(STEPVAN_STALE, stepvan_mailbox_next(mailbox, 0, &from, NULL, 0, &n, &error));
+}
+
+/* Halves of a matrix become the whole. */
+static void peers_match(const uint64_t *node)
+{
+	const int64_t shape[] = {6, 1};
+	const uint32_t mesh[] = {2}, ranks[] = {0, 1}, counts[] = {1, 1};
+	const stepvan_placement shard[] = {{STEPVAN_SHARD, 0, 0}}, odd[] = {{9, 0, 0}}, partial[] = {{3, 0, 0}};
+	const stepvan_span spans[] = {{0, 3, 0}, {0, 1, 0}}, far[] = {{0, 7, 0}, {0, 1, 0}};
+	const stepvan_partition partition = {0, 1, 2, 0, 0, 0, NULL};
+	double half[2][3] = {{1, 2, 3}, {4, 5, 6}}, whole[6];
+	stepvan_bytes part[2], same, nothing = {NULL, 0};
+	int64_t all[STEPVAN_MAX_RANK], local[STEPVAN_MAX_RANK];
+	uint64_t group[2], plan[2], handle[2];
+	uint32_t rank = 0;
+	stepvan_named out[2], in;
+	REFUSED(STEPVAN_INVALID, stepvan_part_of_mesh(NULL, 2, mesh, shard, 1, 0, &same, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_part_of_mesh(shape, 2, mesh, shard, 1, 0, NULL, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_part_of_mesh(shape, 2, mesh, shard, 1, 2, &same, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_part_of_mesh(shape, 2, mesh, odd, 1, 0, &same, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_part_of_mesh(shape, 2, mesh, partial, 1, 0, &same, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_part_of_spans(shape, 2, spans, NULL, &same, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_part_of_spans(shape, 2, NULL, counts, &same, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_part_of_spans(shape, 2, far, counts, &same, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_part_of_partition(shape, 2, NULL, 0, &same, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_part_of_partition(shape, 2, &partition, 2, &same, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_part_shape(NULL, all, local, &rank, &error));
+	REFUSED(STEPVAN_PROTOCOL, stepvan_part_shape(&nothing, all, local, &rank, &error));
+	OK(stepvan_part_of_spans(shape, 2, spans, counts, &same, &error));
+	OK(stepvan_part_of_mesh(shape, 2, mesh, shard, 1, 0, &part[0], &error));
+	OK(stepvan_part_of_partition(shape, 2, &partition, 1, &part[1], &error));
+	IS(same.bytes, part[0].bytes);
+	IS(0, memcmp(same.data, part[0].data, same.bytes));
+	OK(stepvan_part_shape(&part[1], all, local, &rank, &error));
+	IS(2, rank);
+	IS(6, all[0]);
+	IS(3, local[0]);
+	memset(out, 0, sizeof out);
+	memset(&in, 0, sizeof in);
+	in.view = columns(whole, 6, 1);
+	in.name = "weight";
+	for (int i = 0; i < 2; i++) {
+		out[i].view = columns(half[i], 3, 1);
+		out[i].name = "weight";
+		out[i].part = part[i];
+		OK(stepvan_group(node[i], "match", ranks, 2, &group[i], &error));
+		OK(stepvan_match(group[i], "model", &out[i], 1, &in, i == 0, 16, -1, &plan[i], &error));
+		REFUSED(STEPVAN_BUSY, stepvan_group_barrier(group[i], &handle[i], &error));
+	}
+	wait_both(node, plan);
+	for (int i = 0; i < 2; i++)
+		OK(stepvan_plan_begin(plan[i], 1, &handle[i], &error));
+	wait_both(node, handle);
+	for (int i = 0; i < 6; i++)
+		IS(i + 1, whole[i]);
+	for (int i = 0; i < 2; i++) {
+		OK(stepvan_plan_close(plan[i], -1, &error));
+		OK(stepvan_group_close(group[i], &error));
+		owned_by(16);
+		free((void *)part[i].data);
+	}
+	free((void *)same.data);
+}
+
+static void posts(const uint64_t *node)
+{
+	static stepvan_entry entry;
+	uint64_t watch, handle, n;
+	OK(stepvan_watch(node[1], "test/", &watch, &error));
+	OK(stepvan_watch_next(watch, -1, &n, &error));
+	IS(0, n);
+	REFUSED(STEPVAN_TIMEOUT, stepvan_watch_next(watch, 1000, &n, &error));
+	OK(stepvan_post(node[0], "test/a", "value", 5, &handle, &error));
+	OK(stepvan_wait(node[0], handle, -1, &error));
+	OK(stepvan_watch_next(watch, -1, &n, &error));
+	IS(1, n);
+	OK(stepvan_watch_entry(watch, 0, &entry, &error));
+	IS(0, strcmp(entry.key, "test/a"));
+	IS(0, strcmp(entry.owner, "peer 0"));
+	IS(5, entry.bytes);
+	IS(0, memcmp(entry.value, "value", 5));
+	REFUSED(STEPVAN_INVALID, stepvan_watch_entry(watch, 1, &entry, &error));
+	OK(stepvan_post(node[1], "test/a", NULL, 0, &handle, &error));
+	REFUSED(STEPVAN_REMOTE, stepvan_wait(node[1], handle, -1, &error));
+	OK(stepvan_post(scheduler, "test/", NULL, 0, &handle, &error)); /* of another cluster */
+	OK(stepvan_wait(scheduler, handle, -1, &error));
+	OK(stepvan_unpost(node[0], "test/a", &handle, &error));
+	OK(stepvan_wait(node[0], handle, -1, &error));
+	OK(stepvan_watch_next(watch, -1, &n, &error));
+	IS(0, n);
+	OK(stepvan_watch_close(watch, &error));
+}
+
 /* A cluster of peers alone. */
 static void peers_alone(void)
 {
@@ -822,7 +978,8 @@ static void peers_alone(void)
 		IS(STEPVAN_PEER, other.role);
 		IS(1 - (int)rank[i], other.rank);
 		REFUSED(STEPVAN_INVALID, stepvan_barrier(node[i], STEPVAN_WORKER, 1, 0, &error));
-		REFUSED(STEPVAN_TIMEOUT, stepvan_barrier(node[i], STEPVAN_PEER, 1, 1000000, &error));
+		if (i == 0)
+			REFUSED(STEPVAN_TIMEOUT, stepvan_barrier(node[i], STEPVAN_PEER, 1, 1000000, &error));
 		OK(stepvan_health(node[i], &error));
 	}
 	IS(1, rank[0] + rank[1]);
@@ -830,6 +987,9 @@ static void peers_alone(void)
 	peers_transfer(by_rank);
 	peers_plan(by_rank);
 	peers_meet(by_rank);
+	peers_reach(by_rank);
+	peers_match(by_rank);
+	posts(by_rank);
 	pthread_t thread[3];
 	for (int i = 0; i < 3; i++)
 		IS(0, pthread_create(&thread[i], NULL, stop_node, &node[i]));
@@ -861,6 +1021,18 @@ static void forks(void)
 		REFUSED(STEPVAN_FORKED, stepvan_group_barrier(1, &n, &error));
 		REFUSED(STEPVAN_FORKED, stepvan_group_all_gather(1, NULL, 0, &n, &error));
 		REFUSED(STEPVAN_FORKED, stepvan_group_close(1, &error));
+		REFUSED(STEPVAN_FORKED, stepvan_mailbox_next(1, 0, NULL, NULL, 0, &n, &error));
+		REFUSED(STEPVAN_FORKED, stepvan_mailbox_notify(1, 1, 1, &error));
+		REFUSED(STEPVAN_FORKED, stepvan_mailbox_close(1, &error));
+		REFUSED(STEPVAN_FORKED, stepvan_unexpose(1, 0, &error));
+		REFUSED(STEPVAN_FORKED, stepvan_watch_next(1, 0, &n, &error));
+		REFUSED(STEPVAN_FORKED, stepvan_watch_entry(1, 0, NULL, &error));
+		REFUSED(STEPVAN_FORKED, stepvan_watch_close(1, &error));
+		REFUSED(STEPVAN_FORKED, stepvan_match(1, "plan", NULL, 0, NULL, 0, 0, 0, &n, &error));
+		REFUSED(STEPVAN_FORKED, stepvan_part_of_spans(NULL, 0, NULL, NULL, NULL, &error));
+		REFUSED(STEPVAN_FORKED, stepvan_part_of_mesh(NULL, 0, NULL, NULL, 0, 0, NULL, &error));
+		REFUSED(STEPVAN_FORKED, stepvan_part_of_partition(NULL, 0, NULL, 0, NULL, &error));
+		REFUSED(STEPVAN_FORKED, stepvan_part_shape(NULL, NULL, NULL, NULL, &error));
 		REFUSED(STEPVAN_FORKED, stepvan_reshard_plan(NULL, 0, 0, 0, 0, NULL, 0, NULL, &error));
 		REFUSED(STEPVAN_FORKED, stepvan_reshard_check(NULL, 0, &error));
 		REFUSED(STEPVAN_FORKED, stepvan_reshard_source(NULL, 0, NULL, NULL, &error));
