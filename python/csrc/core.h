@@ -224,6 +224,7 @@ int chunks_ready(PyObject *module);
 PyObject *make_views(PyObject *self, arguments args, Py_ssize_t count);
 Py_ssize_t views_count(PyObject *object);
 const stepvan_view *views_at(PyObject *object, Py_ssize_t i);
+const char *views_name(PyObject *object, Py_ssize_t i);
 int views_ready(PyObject *module);
 
 /* request.c */
@@ -301,6 +302,28 @@ PyObject *group_barrier(PyObject *self, PyObject *group);
 PyObject *group_all_gather(PyObject *self, arguments args, Py_ssize_t count);
 PyObject *gathered(PyObject *self, arguments args, Py_ssize_t count);
 PyObject *group_close(PyObject *self, PyObject *group);
+
+int to_rank(PyObject *object, uint32_t *rank, const char *what, Py_ssize_t index);
+PyObject *peer_mail(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *peer_listen(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *mailbox_next(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *mailbox_notify(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *mailbox_close(PyObject *self, PyObject *number);
+PyObject *peer_expose(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *peer_unexpose(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *peer_get(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *peer_put(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *board_post(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *board_unpost(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *board_watch(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *watch_next(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *watch_close(PyObject *self, PyObject *number);
+
+PyObject *part_of_spans(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *part_of_mesh(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *part_of_partition(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *part_shape(PyObject *self, PyObject *part);
+PyObject *peer_match(PyObject *self, arguments args, Py_ssize_t count);
 
 PyObject *reshard_plan(PyObject *self, arguments args, Py_ssize_t count);
 PyObject *reshard_check(PyObject *self, PyObject *plan);

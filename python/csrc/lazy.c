@@ -73,6 +73,26 @@
 	X(int32_t, group_all_gather, (uint64_t group, const void *data, uint64_t bytes, uint64_t *handle, stepvan_error *error), (group, data, bytes, handle, error), failed(error)) \
 	X(int32_t, gathered, (uint64_t node, uint64_t handle, uint64_t member, void *data, uint64_t capacity, uint64_t *bytes, stepvan_error *error), (node, handle, member, data, capacity, bytes, error), failed(error)) \
 	X(int32_t, group_close, (uint64_t group, stepvan_error *error), (group, error), failed(error)) \
+	X(int32_t, mail, (uint64_t node, uint32_t to, const char *topic, const void *body, uint64_t bytes, stepvan_error *error), (node, to, topic, body, bytes, error), failed(error)) \
+	X(int32_t, listen, (uint64_t node, const char *topic, uint64_t *mailbox, stepvan_error *error), (node, topic, mailbox, error), failed(error)) \
+	X(int32_t, mailbox_next, (uint64_t mailbox, int64_t timeout_ns, uint32_t *from, void *data, uint64_t capacity, uint64_t *bytes, stepvan_error *error), (mailbox, timeout_ns, from, data, capacity, bytes, error), failed(error)) \
+	X(int32_t, mailbox_notify, (uint64_t mailbox, uint64_t queue, uint64_t token, stepvan_error *error), (mailbox, queue, token, error), failed(error)) \
+	X(int32_t, mailbox_close, (uint64_t mailbox, stepvan_error *error), (mailbox, error), failed(error)) \
+	X(int32_t, expose, (uint64_t node, const stepvan_view *view, uint32_t flags, const uint32_t *peers, uint64_t count, uint64_t owner, uint64_t *window, uint8_t *token, uint64_t *notes, stepvan_error *error), (node, view, flags, peers, count, owner, window, token, notes, error), failed(error)) \
+	X(int32_t, unexpose, (uint64_t window, int64_t timeout_ns, stepvan_error *error), (window, timeout_ns, error), failed(error)) \
+	X(int32_t, get, (uint64_t node, const stepvan_view *view, const uint8_t *token, const int64_t *at, uint64_t owner, uint64_t *handle, stepvan_error *error), (node, view, token, at, owner, handle, error), failed(error)) \
+	X(int32_t, put, (uint64_t node, const stepvan_view *view, const uint8_t *token, const int64_t *at, const void *note, uint64_t note_bytes, uint64_t owner, uint64_t *handle, stepvan_error *error), (node, view, token, at, note, note_bytes, owner, handle, error), failed(error)) \
+	X(int32_t, post, (uint64_t node, const char *key, const void *value, uint64_t bytes, uint64_t *handle, stepvan_error *error), (node, key, value, bytes, handle, error), failed(error)) \
+	X(int32_t, unpost, (uint64_t node, const char *key, uint64_t *handle, stepvan_error *error), (node, key, handle, error), failed(error)) \
+	X(int32_t, watch, (uint64_t node, const char *prefix, uint64_t *watch, stepvan_error *error), (node, prefix, watch, error), failed(error)) \
+	X(int32_t, watch_next, (uint64_t watch, int64_t timeout_ns, uint64_t *count, stepvan_error *error), (watch, timeout_ns, count, error), failed(error)) \
+	X(int32_t, watch_entry, (uint64_t watch, uint64_t i, stepvan_entry *entry, stepvan_error *error), (watch, i, entry, error), failed(error)) \
+	X(int32_t, watch_close, (uint64_t watch, stepvan_error *error), (watch, error), failed(error)) \
+	X(int32_t, part_of_spans, (const int64_t *shape, uint32_t rank, const stepvan_span *spans, const uint32_t *counts, stepvan_bytes *part, stepvan_error *error), (shape, rank, spans, counts, part, error), failed(error)) \
+	X(int32_t, part_of_mesh, (const int64_t *shape, uint32_t rank, const uint32_t *mesh, const stepvan_placement *placements, uint32_t dims, uint64_t index, stepvan_bytes *part, stepvan_error *error), (shape, rank, mesh, placements, dims, index, part, error), failed(error)) \
+	X(int32_t, part_of_partition, (const int64_t *shape, uint32_t rank, const stepvan_partition *partition, uint64_t number, stepvan_bytes *part, stepvan_error *error), (shape, rank, partition, number, part, error), failed(error)) \
+	X(int32_t, part_shape, (const stepvan_bytes *part, int64_t *shape, int64_t *local, uint32_t *rank, stepvan_error *error), (part, shape, local, rank, error), failed(error)) \
+	X(int32_t, match, (uint64_t group, const char *name, const stepvan_named *sends, uint64_t send_count, const stepvan_named *recvs, uint64_t recv_count, uint64_t owner, int64_t timeout_ns, uint64_t *plan, stepvan_error *error), (group, name, sends, send_count, recvs, recv_count, owner, timeout_ns, plan, error), failed(error)) \
 	X(int32_t, reshard_plan, (const stepvan_bytes *rosters, uint64_t count, uint32_t world, uint64_t batch_bytes, uint32_t flags, const uint32_t *ranks, uint64_t plan_count, stepvan_bytes *plans, stepvan_error *error), (rosters, count, world, batch_bytes, flags, ranks, plan_count, plans, error), failed(error)) \
 	X(int32_t, reshard_check, (const void *plan, uint64_t bytes, stepvan_error *error), (plan, bytes, error), failed(error)) \
 	X(int32_t, reshard_source, (const stepvan_bytes *sources, uint64_t count, const stepvan_bytes *destination, uint32_t *rank, stepvan_error *error), (sources, count, destination, rank, error), failed(error)) \

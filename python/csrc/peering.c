@@ -2,7 +2,7 @@
 #include "core.h"
 
 /* The rank of a peer. */
-static int to_rank(PyObject *object, uint32_t *rank, const char *what, Py_ssize_t index)
+int to_rank(PyObject *object, uint32_t *rank, const char *what, Py_ssize_t index)
 {
 	uint64_t number;
 	if (to_u64_at(object, &number, what, index) < 0)
@@ -73,7 +73,7 @@ PyObject *peer_cancel(PyObject *self, arguments args, Py_ssize_t count)
 	return PyBool_FromLong(is);
 }
 
-/* The moves of one direction: views, and (id, rank, label or None) for each. */
+/* The moves of one direction: views, and (id, rank, label or None, wire, merge) for each. */
 typedef struct moves {
 	PyObject *tuple; /* of the second; it owns the labels */
 	stepvan_move *at;
@@ -84,10 +84,15 @@ static int set_move(stepvan_move *m, PyObject *row, const char *list, Py_ssize_t
 {
 	static const char *const fields[] = {"id", "peer"};
 	char what[32];
-	if (!PyTuple_Check(row) || PyTuple_Size(row) != 3) {
-		PyErr_SetString(PyExc_TypeError, "_core.plan takes rows of (id, peer, label)");
+	uint64_t wire, merge;
+	if (!PyTuple_Check(row) || PyTuple_Size(row) != 5) {
+		PyErr_SetString(PyExc_TypeError, "_core.plan takes rows of (id, peer, label, wire, merge)");
 		return -1;
 	}
+	if (to_u64(PyTuple_GetItem(row, 3), &wire, "wire") < 0 || to_u64(PyTuple_GetItem(row, 4), &merge, "merge") < 0)
+		return -1;
+	m->wire = (uint8_t)wire;
+	m->merge = (uint8_t)merge;
 	PyOS_snprintf(what, sizeof what, "%s[%zd].%s", list, index, fields[0]);
 	if (to_u64(PyTuple_GetItem(row, 0), &m->id, what) < 0)
 		return -1;
@@ -136,8 +141,8 @@ static void moves_done(moves *m)
 }
 
 /*
- * plan(node, name, views of the sends, [(id, rank, label)], views of the receives, [(id, rank, label)], timeout)
- * -> plan. The plan is the handle of its agreement.
+ * plan(node, name, views of the sends, their rows, views of the receives, their rows, timeout) -> plan.
+ * The plan is the handle of its agreement.
  */
 PyObject *peer_plan(PyObject *self, arguments args, Py_ssize_t count)
 {
@@ -196,7 +201,7 @@ PyObject *plan_state(PyObject *self, PyObject *number)
 	return Py_BuildValue("(KK)", (unsigned long long)offered, (unsigned long long)version);
 }
 
-/* plan_stats(plan) -> (moves, pairs, sent, received, viewed, written, streamed, local) */
+/* plan_stats(plan) -> (moves, pairs, sent, received, viewed, written, streamed, local, merged) */
 PyObject *plan_stats(PyObject *self, PyObject *number)
 {
 	typedef unsigned long long ull;
@@ -205,7 +210,8 @@ PyObject *plan_stats(PyObject *self, PyObject *number)
 	stepvan_error error;
 	if (to_u64(number, &plan, "plan") < 0 || check(stepvan_plan_state(plan, NULL, NULL, &s, &error), &error) < 0)
 		return NULL;
-	return Py_BuildValue("(KKKKKKKK)", (ull)s.moves, (ull)s.pairs, (ull)s.sent, (ull)s.received, (ull)s.viewed, (ull)s.written, (ull)s.streamed, (ull)s.local);
+	return Py_BuildValue("(KKKKKKKKK)", (ull)s.moves, (ull)s.pairs, (ull)s.sent, (ull)s.received, (ull)s.viewed, (ull)s.written, (ull)s.streamed,
+		(ull)s.local, (ull)s.merged);
 }
 
 static int32_t close_plan(void *call, int64_t slice, stepvan_error *error)

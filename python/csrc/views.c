@@ -201,6 +201,12 @@ const stepvan_view *views_at(PyObject *object, Py_ssize_t i)
 	return &((views *)object)->at[i].view;
 }
 
+/* Its name; NULL with an exception. It lives as long. */
+const char *views_name(PyObject *object, Py_ssize_t i)
+{
+	return to_text(((views *)object)->at[i].name);
+}
+
 static PyObject *numbers(const int64_t *at, int count)
 {
 	PyObject *tuple = PyTuple_New(count);

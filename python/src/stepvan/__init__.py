@@ -19,6 +19,7 @@ names. Times are seconds, except in ``wait`` and where a name or text says ns. S
 """
 
 from stepvan import _core
+from stepvan._board import Board, Entry
 from stepvan._default import (
     barrier,
     empty,
@@ -56,7 +57,9 @@ from stepvan._errors import (
     WouldBlockError,
 )
 from stepvan._group import Gathering, Group
+from stepvan._mail import Mail, Mailbox, Window
 from stepvan._node import Node, Peer
+from stepvan._part import Part
 from stepvan._peering import Peering
 from stepvan._plan import Move, Plan, PlanStats
 from stepvan._registration import Registration
@@ -67,9 +70,11 @@ __version__: str = _core.wheel_version()
 """The version of the package, as pip shows it: "1.2.3"."""
 
 __all__ = [
+    "Board",
     "BusyError",
     "ClosedError",
     "ConfigError",
+    "Entry",
     "Error",
     "ExpiredError",
     "ForkedError",
@@ -78,10 +83,13 @@ __all__ = [
     "Handle",
     "InternalError",
     "InvalidError",
+    "Mail",
+    "Mailbox",
     "Move",
     "Node",
     "NotSupportedError",
     "OutOfMemoryError",
+    "Part",
     "Peer",
     "PeerLostError",
     "Peering",
@@ -98,6 +106,7 @@ __all__ = [
     "StaleError",
     "TimeoutError",
     "Trace",
+    "Window",
     "Worker",
     "WouldBlockError",
     "barrier",

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
 from stepvan import _core
+from stepvan._board import Board
 from stepvan._errors import ClosedError, Error, ExpiredError, InternalError, InvalidError, PeerLostError, cut
 from stepvan._local import Local
 from stepvan._memory import make
@@ -56,6 +57,7 @@ class Node(Local):
 
     role: "worker", "server", "joint", "peer", or "scheduler".
     worker, server, peer: the operations of a worker, of a server and of a peer; None for another role.
+    board: small entries that all nodes see.
     worker_rank, server_rank: its rank among workers, and among servers; -1 for another role.
     servers, workers: how many servers a broadcast of this worker reaches, and how many workers are paired with this server.
     stopped: whether it has left the cluster.
@@ -75,6 +77,7 @@ class Node(Local):
         self.worker = Worker(self) if self.role in ("worker", "joint") else None
         self.server = Server(self) if self.role in ("server", "joint") else None
         self.peer = Peering(self) if self.role == "peer" else None
+        self.board = Board(self)
         self.stopped = False
         nodes[self.number] = self
 
@@ -82,6 +85,7 @@ class Node(Local):
     worker: Worker | None
     server: Server | None
     peer: Peering | None
+    board: Board
     worker_rank: int
     server_rank: int
     servers: int

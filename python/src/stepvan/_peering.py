@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stepvan import _core
 from stepvan._group import Group
 from stepvan._local import Local
-from stepvan._plan import Move, Plan
+from stepvan._mail import Mailbox, Window
+from stepvan._plan import Move, Plan, match, plan
 from stepvan._worker import Handle
 
 if TYPE_CHECKING:
@@ -60,6 +61,47 @@ class Peering(Local):
         """
         return _core.cancel(self._at, int(handle))
 
+    def mail(self, to: int, topic: str, body: bytes) -> None:
+        """Sends a small message to a peer, which may be this one. It never blocks.
+
+        topic: text of at most 128 bytes. body: at most 64 KiB. Messages to one peer arrive in order, and wait until
+        somebody listens to their topic. WouldBlockError: the peer has not received 4,096 earlier ones.
+        """
+        _core.mail(self._at, to, topic, body)
+
+    def listen(self, topic: str) -> Mailbox:
+        """The messages on a topic, also those that wait. A topic has one Mailbox at a time."""
+        return Mailbox(self, _core.listen(self._at, topic))
+
+    def expose(
+        self, x: Any, write: bool = False, peers: Iterable[int] | None = None, on_note: Callable[[int, bytes], object] | bool | None = None
+    ) -> Window:
+        """Lets other peers read a tensor by themselves, with ``get``, and write it with ``put``.
+
+        write: whether they may write.
+        peers: the ranks that may; None for all.
+        on_note: is called with rank and bytes of the note of each ``put``, on a thread of its own. True: ``Window.notes`` has them.
+
+        stepvan keeps the tensor alive until ``Window.close``. The program must not resize or move it until then.
+        """
+        return Window(self, x, write, () if peers is None else peers, on_note)
+
+    def get(self, y: Any, token: bytes, at: Sequence[int] | None = None) -> Handle:
+        """Copies a part of a window of another peer to a tensor. It never blocks.
+
+        The part has the shape of y, and begins at element ``at``, by default the first. The program of the other peer takes
+        no part. Errors, also of the handle: InvalidError, StaleError or RemoteError (the window was closed, does not admit
+        this peer, or may only be read), WouldBlockError, PeerLostError.
+        """
+        return Handle(self, _core.get(self._at, y, token, at))
+
+    def put(self, x: Any, token: bytes, at: Sequence[int] | None = None, note: bytes | None = None) -> Handle:
+        """Copies a tensor to a part of a window of another peer: see ``get``.
+
+        The handle ends when the elements are there. The other peer then gets the note, of at most 64 KiB.
+        """
+        return Handle(self, _core.put(self._at, x, token, at, note))
+
     def plan(
         self,
         name: str,
@@ -80,7 +122,31 @@ class Peering(Local):
         plan then. ExpiredError: the peer ``subject`` did not take part. RemoteError: another peer gave up. BusyError: this
         peer has a plan of that name. PeerLostError.
         """
-        return Plan(self, name, sends, recvs, timeout)
+        return plan(self, name, sends, recvs, timeout)
+
+    def match(
+        self,
+        name: str,
+        send: Mapping[str, Any] | None = None,
+        recv: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
+        *,
+        ranks: Iterable[int] | None = None,
+    ) -> Plan:
+        """A plan that moves tensors to the tensors of their names, whatever part each process has. See Plan.
+
+        All peers call it with the same name. Each gives the tensors that it sends, and those that it receives; a trainer
+        gives the first, and inference the second.
+
+        send, recv: dicts of tensors by name, such as state dicts. A value is a tensor, which is whole; a DTensor, whose mesh
+            and placements say what this process has of it; or a tensor and its Part.
+        ranks: the peers that take part, in the same order at all of them; by default all of the cluster.
+
+        Tensors of one name have the same type and whole shape everywhere. What is sent and not received stays where it is.
+        Errors are those of ``plan``. InvalidError: a tensor is received and not sent as a whole, or differs between peers;
+        other peers get RemoteError.
+        """
+        return match(self, name, send, recv, timeout, range(self.size) if ranks is None else ranks)
 
     def group(self, ranks: Iterable[int], name: str | None = None) -> Group:
         """A group of peers, which do the same things together. See Group.

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import logging
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+import secrets
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from stepvan import _core
-from stepvan._errors import ClosedError, Error, InvalidError, cut
+from stepvan._errors import ClosedError, Error, ExpiredError, InvalidError, PeerLostError, TimeoutError, cut
+from stepvan._frameworks import element
+from stepvan._group import Group
 from stepvan._local import Local
+from stepvan._part import Part, Parts
 from stepvan._worker import Handle
 
 if TYPE_CHECKING:
@@ -23,12 +29,18 @@ class Move(NamedTuple):
     peer: the rank of the other side.
     tensor: what is sent, or where it arrives.
     label: names it in errors, such as the name of a parameter.
+    wire: the type that the elements have on their way, the same at both ends; it is the type of one end, and the other
+        converts once. None: both ends have one type.
+    merge: what becomes of the elements of several recvs into one tensor: "sum", "avg", "max", "min" or "product", in the
+        order of their ids. None: a recv has its tensor for itself.
     """
 
     id: int
     peer: int
     tensor: Any
     label: str | None = None
+    wire: Any = None
+    merge: Literal["sum", "avg", "max", "min", "product"] | None = None
 
 
 class PlanStats(NamedTuple):
@@ -39,6 +51,7 @@ class PlanStats(NamedTuple):
     viewed, written: bytes that the receiver copies out of the sender's memory, and that the sender copies to the
         receiver's memory.
     streamed: bytes that travel in messages. local: bytes that stay in this process.
+    merged: how many receives are merged.
     """
 
     moves: int
@@ -49,6 +62,7 @@ class PlanStats(NamedTuple):
     written: int
     streamed: int
     local: int
+    merged: int
 
 
 class Plan(Local):
@@ -62,28 +76,19 @@ class Plan(Local):
 
     __slots__ = ("_closed", "_number", "_peer", "_recvs", "_sends", "name")
 
-    def __init__(
-        self,
-        peer: Peering,
-        name: str,
-        sends: Iterable[Move | tuple[Any, ...]],
-        recvs: Iterable[Move | tuple[Any, ...]],
-        timeout: float | None,
-    ) -> None:
+    def __init__(self, peer: Peering, name: str, sends: _core.Views, recvs: _core.Views, number: int) -> None:
         self.name = name
         self._peer = peer
-        self._closed = True
-        send_rows, self._sends = _read("sends", sends)
-        recv_rows, self._recvs = _read("recvs", recvs)
-        self._number = _core.plan(peer._at, name, self._sends, send_rows, self._recvs, recv_rows, timeout)
+        self._sends, self._recvs = sends, recvs
+        self._number = number
         self._closed = False
         try:
-            _core.wait(peer._at, self._number, None)
+            _core.wait(peer._at, number, None)
         except BaseException:  # also Ctrl-C: the others learn that it is given up
             with contextlib.suppress(Error):
                 self.close(10)
             raise
-        _mention_private(self, [*send_rows, *recv_rows])
+        _mention_private(self)
 
     name: str
 
@@ -144,46 +149,132 @@ class Plan(Local):
         return f"<stepvan.Plan: {self.name}{' (closed)' if self._closed else ''}>"
 
 
-_Row = tuple[int, int, str | None]
+_Row = tuple[int, int, str | None, int, int]
+_merges = {None: 0, "sum": 1, "avg": 2, "max": 3, "min": 4, "product": 5}
 
 
-def _read(which: str, moves: Iterable[Move | tuple[Any, ...]]) -> tuple[list[_Row], _core.Views]:
+def plan(peer: Peering, name: str, sends: Iterable[Any], recvs: Iterable[Any], timeout: float | None) -> Plan:
+    """Makes a plan of moves."""
+    send_rows, send_views = _read("sends", sends)
+    recv_rows, recv_views = _read("recvs", recvs)
+    number = _core.plan(peer._at, name, send_views, send_rows, recv_views, recv_rows, timeout)
+    return Plan(peer, name, send_views, recv_views, number)
+
+
+def _read(which: str, moves: Iterable[Any]) -> tuple[list[_Row], _core.Views]:
     """The moves as the extension takes them: their numbers, and the tensors."""
     rows, tensors = [], []
-    for i, (number, peer, tensor, label) in enumerate(_unpacked(which, moves)):
-        rows.append((number, peer, label))
+    for i, (number, peer, tensor, label, wire, merge) in enumerate(_unpacked(which, moves)):
+        if not isinstance(merge, str | None) or merge not in _merges:
+            raise InvalidError(f"{which}[{i}].merge is {cut(merge)}: it must be 'sum', 'avg', 'max', 'min', 'product', or None")
+        rows.append((number, peer, label, 0 if wire is None else element(wire)[0], _merges[merge]))
         inner = "_local_tensor" if hasattr(tensor, "_local_tensor") else None  # of a DTensor
         tensors.append((f"{which}[{i}]" if label is None else label, tensor, inner))
     return rows, _core.make_views(tensors, which == "recvs")
 
 
-def _unpacked(which: str, moves: Iterable[Move | tuple[Any, ...]]) -> Iterator[Move]:
+def _unpacked(which: str, moves: Iterable[Any]) -> Iterator[Move]:
     try:
         listed = list(moves)
     except TypeError:
         raise InvalidError(f"{which} is {cut(moves)}: it must be a list of moves") from None
     for i, move in enumerate(listed):
-        if not isinstance(move, tuple) or not 3 <= len(move) <= 4:
-            raise InvalidError(f"{which}[{i}] is {cut(move)}: it must be (id, peer, tensor) or (id, peer, tensor, label)")
+        if not isinstance(move, tuple) or not 3 <= len(move) <= len(Move._fields):
+            raise InvalidError(f"{which}[{i}] is {cut(move)}: it must be (id, peer, tensor) or (id, peer, tensor, label), or a Move")
         yield Move(*move)
+
+
+def match(peer: Peering, name: str, send: Any, recv: Any, timeout: float | None, ranks: Iterable[int]) -> Plan:
+    """Makes a plan of tensors with names."""
+    parts = Parts()
+    send_views, send_parts = _named("send", send, parts)
+    recv_views, recv_parts = _named("recv", recv, parts)
+    until = None if timeout is None else time.monotonic() + timeout
+    with _meet(peer, name, ranks, until) as group:
+        left = None if until is None else max(until - time.monotonic(), 0)
+        number = _core.match(peer._at, group._number, name, send_views, send_parts, recv_views, recv_parts, left)
+        return Plan(peer, name, send_views, recv_views, number)
+
+
+def _meet(peer: Peering, name: str, ranks: Iterable[int], until: float | None) -> Group:
+    """A group for one attempt to make a plan, so that nothing of an earlier one that has failed belongs to it.
+
+    The first member gives the attempt a number, and tells the others by mail.
+    """
+    group = Group(peer, ranks, f"match {name}")
+    first, topic = group.ranks[0], f"stepvan.match.{hashlib.sha256(group.name.encode()).hexdigest()[:32]}"
+    if peer.rank == first:
+        attempt = secrets.token_hex(8)
+        for rank in group.ranks[1:]:
+            peer.mail(rank, topic, attempt.encode())
+    else:
+        attempt = _attempt(peer, name, topic, first, until)
+    return Group(peer, group.ranks, f"{group.name} {attempt}"[-200:])
+
+
+def _attempt(peer: Peering, name: str, topic: str, first: int, until: float | None) -> str:
+    """The attempt that the first member has told of last."""
+    found = b""
+    with peer.listen(topic) as box:
+        while True:
+            left = 0.0 if found else 0.5 if until is None else min(0.5, max(until - time.monotonic(), 0))
+            try:
+                source, body = box.get(left)
+                found = body if source == first else found
+            except TimeoutError:
+                if found:
+                    return found.decode(errors="replace")
+                if all(other.rank != first for other in peer._node.peers):
+                    raise _lost(PeerLostError, f"plan {name} with peer {first}: it died or left", first) from None
+                if until is not None and time.monotonic() >= until:
+                    raise _lost(ExpiredError, f"plan {name} with peer {first}: it did not take part in time", first) from None
+
+
+def _lost(kind: type[Error], text: str, rank: int) -> Error:
+    error = kind(text)
+    error.subject = f"peer {rank}"
+    return error
+
+
+def _named(which: str, state: Mapping[str, Any] | None, known: Parts) -> tuple[_core.Views, tuple[bytes | None, ...]]:
+    """Tensors with names as the extension takes them, and what this process has of each. Budget: 3 us a tensor."""
+    if not isinstance(state, Mapping | None):
+        raise InvalidError(f"{which} is {cut(state)}: it must be a dict of tensors by name, or None")
+    tensors: list[tuple[str, Any, str | None]] = []
+    parts: list[bytes | None] = []
+    for name, value in (state or {}).items():
+        part: bytes | None = None
+        inner: str | None = None
+        if isinstance(value, tuple):
+            if len(value) != 2 or not isinstance(value[1], Part):
+                raise InvalidError(f"{which}[{name!r}] is {cut(value)}: it must be a tensor, or a tensor and its stepvan.Part")
+            value, part = value[0], value[1]._encoded
+        if hasattr(value, "placements"):
+            inner = "_local_tensor"
+            if part is None:
+                part = known.of(name, value)
+                if part is None:  # this process is not in the mesh
+                    continue
+        tensors.append((name, value, inner))
+        parts.append(part)
+    return _core.make_views(tensors, which == "recv"), tuple(parts)
 
 
 _log = logging.getLogger("stepvan")
 _mentioned = False
 
 
-def _mention_private(plan: Plan, rows: list[_Row]) -> None:
+def _mention_private(plan: Plan) -> None:
     """Says once what it costs that tensors of a plan lie in memory that other processes do not reach."""
     global _mentioned
-    if _mentioned or plan.stats.streamed == 0:
+    if _mentioned or plan.stats.streamed == 0 or all(peer[6] != "shm" for peer in _core.peers(plan._peer._at)):
         return
-    near = {peer[1] for peer in _core.peers(plan._peer._at) if peer[6] == "shm"}
-    private = [view[-1] for views in (plan._sends, plan._recvs) for view in views.list()]
-    count = sum(not shared and row[1] in near for row, shared in zip(rows, private, strict=True))
-    if count > 0:
-        _mentioned = True
-        _log.warning(
-            "plan %s: %d of its %d tensors lie in private memory, so their bytes are copied twice on the way to peers of this "
-            "machine: call stepvan.share_ with them, or make them with Node.empty, and one copy is enough",
-            plan.name, count, len(rows),
-        )  # fmt: skip
+    shared = [view[-1] for views in (plan._sends, plan._recvs) for view in views.list()]
+    if all(shared):
+        return
+    _mentioned = True
+    _log.warning(
+        "plan %s: %d of its %d tensors lie in private memory, so their bytes are copied twice on the way to peers of this "
+        "machine: call stepvan.share_ with them, or make them with Node.empty, and one copy is enough",
+        plan.name, shared.count(False), len(shared),
+    )  # fmt: skip
