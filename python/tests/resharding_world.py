@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from stepvan.resharding import build_local_reshard_plan, execute_reshard_plan
 
-PATIENCE = 20.0  # seconds
+PATIENCE = 50.0  # seconds
 
 
 class World:

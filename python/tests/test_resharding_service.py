@@ -3,6 +3,8 @@
 import contextlib
 import re
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import NamedTuple
 
 import pytest
 import resharding_world as rw
@@ -52,7 +54,7 @@ class Ranks:
                 raise one
         return found
 
-    def make(self, name="reshard", timeout=20.0):
+    def make(self, name="reshard", timeout=50.0):
         self.services.append([StepvanCopyService(node, name, timeout) for node in self.nodes])
         return self.services[-1]
 
@@ -374,6 +376,76 @@ def test_state_dictionaries_move(ranks):
     r.all(lambda rank, _: found[rank][2].close())
 
 
+class Replicate(NamedTuple):
+    pass
+
+
+class Shard(NamedTuple):
+    dim: int
+
+
+class _StridedShard(NamedTuple):
+    dim: int
+    split_factor: int
+
+
+class Partial(NamedTuple):
+    pass
+
+
+class Distributed(torch.Tensor):
+    """What the planner reads of a DTensor. Not every torch has them."""
+
+    @classmethod
+    def of(cls, local, shape, mesh, place, *placements):
+        found = torch.Tensor._make_subclass(cls, local)
+        found.local, found.whole, found.placements = local, torch.Size(shape), placements
+        found.device_mesh = SimpleNamespace(mesh=torch.zeros(mesh), get_coordinate=lambda: place)
+        return found
+
+    @property
+    def shape(self):
+        return self.whole
+
+    def to_local(self):
+        return self.local
+
+
+def test_distributed_tensors_move(ranks):
+    r = ranks(4)
+    whole = torch.arange(48.0).reshape(8, 6)
+
+    def one(rank, node):
+        place = divmod(rank, 2)
+        # As FSDP2 over TP has it: the second dimension of the mesh cuts first.
+        strided = whole.chunk(2, 0)[place[1]].chunk(2, 0)[place[0]]
+        src = {
+            "w": Distributed.of(strided.clone(), (8, 6), (2, 2), place, _StridedShard(0, 2), Shard(0)),
+            "v": Distributed.of(whole.chunk(2, 1)[place[1]].clone(), (8, 6), (2, 2), place, Replicate(), Shard(1)),
+        }
+        dst = {
+            "w": Distributed.of(torch.zeros(8, 6).chunk(4, 1)[rank].clone() if rank < 3 else torch.zeros(8, 0), (8, 6), (4,), (rank,), Shard(1)),
+            "v": torch.zeros(8, 6),
+        }
+        with contextlib.closing(reshard_state_dicts(node, src, dst)):
+            assert torch.equal(dst["v"], whole)
+            assert rank == 3 or torch.equal(dst["w"].to_local(), whole.chunk(4, 1)[rank])
+
+    r.all(one)
+    for rank, placements in [(0, (Partial(),)), (0, (Shard(7),))]:
+        with pytest.raises(stepvan.Error):
+            reshard_state_dicts(r.nodes[0], {"w": Distributed.of(torch.zeros(2), (4,), (2,), (rank,), *placements)}, None, group=Alone())
+
+
+class Alone:
+    """A group of one peer."""
+
+    ranks, index = (0,), 0
+
+    def all_gather(self, mine):
+        return [mine]
+
+
 def test_state_dictionaries_that_do_not_fit(ranks):
     r = ranks(2)
     for src, dst, message in [
@@ -402,7 +474,7 @@ def test_a_rank_that_does_not_come(ranks):
 
 def test_a_rank_that_dies(cluster):
     c = cluster(0, 0, 2)
-    services = [StepvanCopyService(node, timeout=20.0) for node in c.peers]
+    services = [StepvanCopyService(node, timeout=50.0) for node in c.peers]
     modules, _, _, refit = pair(None)
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda rank: refit(rank, c.peers[rank], services[rank]), range(2)))

@@ -85,6 +85,7 @@ def of_cell(name: str, dtype: int, local: Sequence[int], whole: Sequence[int], m
     for kind, *rest in placements:
         b.append(kind)
         b.add_all(rest)
+    b.add(0)  # the mesh does not say which rank has which cell: the rosters do
     return Entry(name, name, (None, None, None), bytes(b))
 
 
