@@ -21,7 +21,7 @@ from stepvan.resharding.planner import (
     make_roster,
     plan_rosters,
 )
-from stepvan.resharding.refit import Part, prepare_swap_model_weights, reshard_model_weights, reshard_state_dicts, swap_model_weights
+from stepvan.resharding.refit import prepare_swap_model_weights, reshard_model_weights, reshard_state_dicts, swap_model_weights
 from stepvan.resharding.transforms import MXFP8ReshardTransform, MXFP8Tensor, ReshardTransform
 from stepvan.resharding.utils import ParameterMetadata, ReshardPlan, ShardingDescriptor, TransferOp
 
@@ -29,7 +29,6 @@ __all__ = [
     "MXFP8ReshardTransform",
     "MXFP8Tensor",
     "ParameterMetadata",
-    "Part",
     "ReshardPlan",
     "ReshardTransform",
     "ShardingDescriptor",

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from stepvan._errors import InvalidError, cut
+from stepvan._errors import InvalidError
 from stepvan.resharding import _dtypes
 
 if TYPE_CHECKING:
     from stepvan.resharding.utils import ParameterMetadata
 
-_ROSTER, _PART, _LAYOUT = 0xD8, 0xD1, 0xD2
+_ROSTER = 0xD8
 _VERSION = 1
 _BUFFER, _DIVIDED, _EXPERT, _INDEXED = 1, 2, 4, 8
-_WHOLE, _PARALLEL, _CELL, _SPANS = (kind << 4 for kind in range(4))
+_WHOLE, _PARALLEL, _SPANS = 0 << 4, 1 << 4, 3 << 4
 
 MAX_RANK = 8  # dimensions of a tensor
 
@@ -40,9 +40,6 @@ class _Varints(bytearray):
             self.append(number & 127 | 128)
             number >>= 7
         self.append(number)
-
-    def add_signed(self, number: int) -> None:
-        self.add(number << 1 if number >= 0 else ~(number << 1))
 
     def add_all(self, numbers: Iterable[int]) -> None:
         for number in numbers:
@@ -70,40 +67,10 @@ def of_metadata(meta: ParameterMetadata) -> Entry:
     return Entry(meta.name, meta.name if meta.resolved_name is None else meta.resolved_name, groups, bytes(b))
 
 
-def of_whole(name: str, dtype: int, shape: Sequence[int]) -> Entry:
-    """A tensor that a rank has as a whole."""
-    return Entry(name, name, (None, None, None), bytes([dtype, _WHOLE]) + _shape(shape))
-
-
-def of_cell(name: str, dtype: int, local: Sequence[int], whole: Sequence[int], mesh: Sequence[int], cell: int, placements: Iterable[tuple[int, ...]]) -> Entry:
-    """A tensor of which a rank has what a cell of a mesh gets. A placement is its kind, dimension and factor."""
-    b = _Varints(bytes([dtype, _CELL]) + _shape(local))
-    b.add(cell)
-    b += _shape(whole)
-    b += bytes([_LAYOUT, len(mesh)])
-    b.add_all(mesh)
-    for kind, *rest in placements:
-        b.append(kind)
-        b.add_all(rest)
-    b.add(0)  # the mesh does not say which rank has which cell: the rosters do
-    return Entry(name, name, (None, None, None), bytes(b))
-
-
-def of_spans(name: str, dtype: int, local: Sequence[int], whole: Sequence[int], dims: Sequence[Sequence[tuple[int, int, int]]]) -> Entry:
-    """A tensor of which a rank has the product of lists of spans. A span is its start, stop and local offset."""
-    if len(dims) != len(whole):
-        raise InvalidError(f"reshard: tensor {name!r}: its part has another number of dimensions (got {len(dims)}, want {len(whole)}): give a list of spans for each")
-    b = _Varints(bytes([dtype, _SPANS]) + _shape(local) + bytes([_PART]) + _shape(whole))
-    for spans in dims:
-        b.add(len(spans))
-        at = place = 0
-        for start, stop, offset in spans:
-            if start < at or stop <= start:
-                raise InvalidError(f"reshard: tensor {name!r}: its spans are wrong (got {cut(list(spans))}): give them in order, without overlap and without empty ones")
-            b.add_all([1, start - at, stop - start])
-            b.add_signed(offset - place)
-            at, place = stop, offset + stop - start
-    return Entry(name, name, (None, None, None), bytes(b))
+def of_part(name: str, dtype: int, local: Sequence[int], part: bytes | None) -> Entry:
+    """A tensor of which a rank has a part, as a stepvan.Part encodes it. None: it has the whole."""
+    form = bytes([dtype, _WHOLE if part is None else _SPANS]) + _shape(local) + (part or b"")
+    return Entry(name, name, (None, None, None), form)
 
 
 def _numbering() -> tuple[dict[bytes, int], list[bytes], Callable[[bytes], int]]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
 
 from stepvan._errors import InvalidError, cut
+from stepvan._part import Part, Parts
 from stepvan.resharding import _dtypes, _planfile, _rosters
 from stepvan.resharding._gathering import gather_checked, gathering
 from stepvan.resharding.copy_services.stepvan import StepvanCopyService
@@ -183,60 +184,21 @@ def reshard_model_weights(
 # ------------------------------------------------------------------------------------------------ state dictionaries
 
 
-class Part(NamedTuple):
-    """What a rank has of a tensor: the product of lists of spans.
-
-    shape: that of the whole tensor. dims: for each dimension a list of spans in order, each with its start and its stop
-    in the whole, and where it begins in the part.
-    """
-
-    shape: tuple[int, ...]
-    dims: tuple[Sequence[tuple[int, int, int]], ...]
-
-    @classmethod
-    def box(cls, shape: Sequence[int], *ranges: tuple[int, int]) -> Part:
-        """The part that has a range of each dimension."""
-        return cls(tuple(shape), tuple([(start, stop, 0)] if stop > start else [] for start, stop in ranges))
-
-
-_PLACEMENTS = {"Replicate": 0, "Shard": 1, "_StridedShard": 2, "StridedShard": 2}
-
-
-def _entry(name: str, value: Any) -> tuple[_rosters.Entry, torch.Tensor]:
-    """A tensor in a roster, and the part of it that this rank has."""
-    if isinstance(value, tuple) and len(value) == 2:
-        tensor, part = value
-        if not isinstance(tensor, torch.Tensor) or not hasattr(part, "shape") or not hasattr(part, "dims"):
-            raise InvalidError(f"refit: tensor {name!r}: it has no part (got {cut(value)}): give a tensor and a Part")
-        return _rosters.of_spans(name, _dtypes.code(name, tensor.dtype), tuple(tensor.shape), tuple(part.shape), part.dims), tensor
+def _entry(name: str, value: Any, parts: Parts) -> tuple[_rosters.Entry, torch.Tensor] | None:
+    """A tensor in a roster, and what this rank has of it. None: this rank has nothing of it."""
+    part: bytes | None = None
+    if isinstance(value, tuple):
+        if len(value) != 2 or not isinstance(value[0], torch.Tensor) or not isinstance(value[1], Part):
+            raise InvalidError(f"refit: tensor {name!r}: it has no part (got {cut(value)}): give a pair of a tensor and a stepvan.Part")
+        value, part = value[0], value[1]._encoded
+    elif hasattr(value, "placements") and hasattr(value, "_local_tensor"):  # a DTensor
+        part = parts.of(name, value)
+        value = value._local_tensor
+        if part is None:
+            return None
     if not isinstance(value, torch.Tensor):
-        raise InvalidError(f"refit: tensor {name!r}: it is none (got {cut(value)}): give a tensor, a DTensor, or a tensor with a Part")
-    if hasattr(value, "placements") and hasattr(value, "device_mesh"):
-        return _entry_of_dtensor(name, value)
-    return _rosters.of_whole(name, _dtypes.code(name, value.dtype), tuple(value.shape)), value
-
-
-def _entry_of_dtensor(name: str, value: Any) -> tuple[_rosters.Entry, torch.Tensor]:
-    mesh = value.device_mesh
-    place = mesh.get_coordinate()
-    if place is None:
-        raise InvalidError(f"refit: tensor {name!r}: this rank is not in its mesh: leave it out here")
-    cell = 0
-    for at, extent in zip(place, mesh.mesh.shape, strict=True):
-        cell = cell * extent + at
-    placements = [_placement(name, one) for one in value.placements]
-    local = value.to_local()
-    entry = _rosters.of_cell(name, _dtypes.code(name, local.dtype), tuple(local.shape), tuple(value.shape), tuple(mesh.mesh.shape), cell, placements)
-    return entry, local
-
-
-def _placement(name: str, placement: Any) -> tuple[int, ...]:
-    kind = _PLACEMENTS.get(type(placement).__name__)
-    if kind is None:
-        raise InvalidError(f"refit: tensor {name!r}: a placement is not known, or has no elements to copy (got {placement}): redistribute it before")
-    if kind == 0:
-        return (0,)
-    return (1, placement.dim) if kind == 1 else (2, placement.dim, placement.split_factor)
+        raise InvalidError(f"refit: tensor {name!r}: it is not a tensor of torch (got {cut(value)}): give a tensor, a DTensor, or a tensor with its Part")
+    return _rosters.of_part(name, _dtypes.code(name, value.dtype), tuple(value.shape), part), value
 
 
 class StatePlan:
@@ -283,17 +245,19 @@ def reshard_state_dicts(
     """Copies tensors of src into those of dst that have the same names, whatever part each rank has of them.
 
     All ranks call it: those of ``group``, which is one of ``node.peer``; by default all peers. A value is a tensor that the
-    rank has as a whole, a DTensor, or a pair of a tensor and its ``Part``. src or dst is None at a rank without one. The
+    rank has as a whole, a DTensor, or a pair of a tensor and its ``stepvan.Part``. src or dst is None at a rank without one. The
     result runs the same again. name tells refits apart that are in use at the same time.
     """
     tensors: list[dict[str, torch.Tensor]] = [{}, {}]
+    parts = Parts()
 
     def roster() -> bytes:
         sides: list[list[_rosters.Entry]] = [[], []]
         for side, values in enumerate((src, dst)):
             for key, value in (values or {}).items():
-                entry, tensors[side][key] = _entry(key, value)
-                sides[side].append(entry)
+                if (found := _entry(key, value, parts)) is not None:
+                    sides[side].append(found[0])
+                    tensors[side][key] = found[1]
         return _rosters.encode(node.peer.rank, *sides)
 
     rosters = _gather_of_peers(node, group, f"reshard state {name}", roster)
