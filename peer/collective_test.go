@@ -15,8 +15,8 @@ import (
 	"github.com/stepvan/stepvan/tensor"
 )
 
-// groupOf makes a group at its members.
-func groupOf(t testing.TB, all []*pairtest.PeerOfCluster, ranks ...stepvan.Rank) []*peer.Group {
+// membersOf makes a group at its members.
+func membersOf(t testing.TB, all []*pairtest.PeerOfCluster, ranks ...stepvan.Rank) []*peer.Group {
 	t.Helper()
 	groups := make([]*peer.Group, len(ranks))
 	for i, rank := range ranks {
@@ -51,7 +51,7 @@ func requireNone(t testing.TB, errs []error) {
 func TestBroadcast(t *testing.T) {
 	eachVan(t, func(t *testing.T, v pairtest.Van) {
 		all := pairtest.NewPeers(t, pairtest.Options{Van: v}, 4)
-		groups := groupOf(t, all, 3, 0, 2)
+		groups := membersOf(t, all, 3, 0, 2)
 		r := rand.New(rand.NewPCG(1, 2))
 		for i, dims := range [][]int64{{0}, {}, {7}, {100, 30}, {3, 700, 300}} {
 			root := i % 3
@@ -73,7 +73,7 @@ func TestBroadcast(t *testing.T) {
 func TestReduce(t *testing.T) {
 	eachVan(t, func(t *testing.T, v pairtest.Van) {
 		all := pairtest.NewPeers(t, pairtest.Options{Van: v}, 4)
-		groups := groupOf(t, all, 3, 0, 2)
+		groups := membersOf(t, all, 3, 0, 2)
 		r := rand.New(rand.NewPCG(1, 2))
 		for i, op := range []peer.Merge{peer.Sum, peer.Avg, peer.Max, peer.Min, peer.Product} {
 			d := []tensor.DType{tensor.BFloat16, tensor.Float32}[i%2]
@@ -101,7 +101,7 @@ func TestReduce(t *testing.T) {
 func TestManyBroadcasts(t *testing.T) {
 	eachVan(t, func(t *testing.T, v pairtest.Van) {
 		all := pairtest.NewPeers(t, pairtest.Options{Van: v}, 3)
-		groups := groupOf(t, all, 0, 1, 2)
+		groups := membersOf(t, all, 0, 1, 2)
 		views := make([]tensor.Strided, 3)
 		for i := range views {
 			views[i] = dense(t, all[i], heap, tensor.Float32, 50_000)
@@ -119,7 +119,7 @@ func TestManyBroadcasts(t *testing.T) {
 
 func TestAGroupOfOne(t *testing.T) {
 	all := pairtest.NewPeers(t, pairtest.Options{}, 1)
-	groups := groupOf(t, all, 0)
+	groups := membersOf(t, all, 0)
 	r := rand.New(rand.NewPCG(1, 2))
 	from, into := dense(t, all[0], heap, tensor.Float32, 5), dense(t, all[0], heap, tensor.Float32, 5)
 	fillNumbers(t, from, r)
@@ -151,7 +151,7 @@ func TestMembersThatDoNotFit(t *testing.T) {
 	} {
 		eachVan(t, func(t *testing.T, v pairtest.Van) {
 			all := pairtest.NewPeers(t, pairtest.Options{Van: v}, 3)
-			groups := groupOf(t, all, 0, 1, 2)
+			groups := membersOf(t, all, 0, 1, 2)
 			for i, err := range atAll(groups, func(i int, g *peer.Group) error { return c.call(i, g, all) }) {
 				var m *peer.MismatchError
 				require.ErrorAs(t, err, &m, "%s at member %d", c.name, i)
@@ -182,7 +182,7 @@ func TestArgumentsOfAGroup(t *testing.T) {
 		},
 	} {
 		all := pairtest.NewPeers(t, pairtest.Options{}, 2)
-		groups := groupOf(t, all, 0, 1)
+		groups := membersOf(t, all, 0, 1)
 		require.NoError(t, all[0].Connect(ctx, 1))
 		errs := atAll(groups, func(i int, g *peer.Group) error {
 			if i == 0 {
@@ -202,7 +202,7 @@ func TestADeathEndsAnOperationOfAGroup(t *testing.T) {
 		t.Run(fmt.Sprint(reduces), func(t *testing.T) {
 			eachVan(t, func(t *testing.T, v pairtest.Van) {
 				all := pairtest.NewPeers(t, pairtest.Options{Van: v}, 3)
-				groups := groupOf(t, all, 0, 1, 2)
+				groups := membersOf(t, all, 0, 1, 2)
 				ctx, cancel := context.WithTimeout(pairtest.Context(t), pairtest.WaitLimit)
 				defer cancel()
 				requireNone(t, atAll(groups, func(_ int, g *peer.Group) error { return g.Barrier(ctx) }))
