@@ -387,12 +387,15 @@ func (x *lyingPlan) proposal(sends, recvs []byte) []byte {
 func moves(list ...[]byte) []byte {
 	b := binary.AppendUvarint(nil, uint64(len(list)))
 	for i, f := range list {
-		b = join(b, u64(uint64(i+1)), f)
+		b = join(b, u64(uint64(i+1)), asItIs, f)
 	}
 	return b
 }
 
 var none = []byte{0}
+
+// asItIs is the type on the way and the merge of a move that has neither.
+var asItIs = []byte{0, 0}
 
 // Letters with lies end the plan with an error that names the peer. The next plan of the others works.
 func TestLyingLetters(t *testing.T) {
@@ -403,7 +406,7 @@ func TestLyingLetters(t *testing.T) {
 		"too long":   func(x *lyingPlan) []byte { return append(x.proposal(none, ok), 1) },
 		"many moves": func(x *lyingPlan) []byte { return x.proposal(none, binary.AppendUvarint(nil, 1<<62)) },
 		"the same move twice": func(x *lyingPlan) []byte {
-			return x.proposal(none, join([]byte{2}, u64(1), form(t, 1000), u64(1), form(t, 1000)))
+			return x.proposal(none, join([]byte{2}, u64(1), asItIs, form(t, 1000), u64(1), asItIs, form(t, 1000)))
 		},
 		"no address":        func(x *lyingPlan) []byte { return x.proposal(none, moves(overflowing())) },
 		"before a grant":    func(x *lyingPlan) []byte { return x.proposal(none, moves(formAt(t, 1000, 1, 1, -1))) },
