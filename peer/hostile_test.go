@@ -156,7 +156,7 @@ func TestLiesEndTheSession(t *testing.T) {
 		"done of nothing":         {op: peer.OpDone, request: noSuch},
 		"done of number 0":        {op: peer.OpDone},
 		"quiet of nothing":        {op: peer.OpQuiet, request: noSuch},
-		"failure of nothing":      {op: peer.OpFail, request: noSuch, meta: append(u64(1), 0, 0)},
+		"failure of nothing":      {op: peer.OpFail, request: noSuch, meta: append(u64(1), 0, 0, 0)},
 		"open of nothing":         {op: peer.OpOpen, request: noSuch, meta: u64(1, 1)},
 		"ready of nothing":        {op: peer.OpReady, request: noSuch, meta: u64(1, 1)},
 		"open cut off":            {op: peer.OpOpen, request: 1, meta: u64(1)},
@@ -206,8 +206,8 @@ func TestLateMessagesArePassedOver(t *testing.T) {
 		{op: peer.OpChunk, bulk: true, payload: make([]byte, 8)},
 		{op: peer.OpChunk, bulk: true, payload: make([]byte, 1<<20)},
 		{op: peer.OpReady, meta: u64(7, 1)},
-		{op: peer.OpFail, meta: append(u64(9), 0, 0)},
-		{op: peer.OpFail, meta: append(u64(0), 0, 0)},
+		{op: peer.OpFail, meta: append(u64(9), 0, 0, 0)},
+		{op: peer.OpFail, meta: append(u64(0), 0, 0, 0)},
 	} {
 		x.request = offer.Header.Request
 		require.NoError(t, l.tell(x))
@@ -217,7 +217,7 @@ func TestLateMessagesArePassedOver(t *testing.T) {
 	m = l.take(peer.OpQuiet)
 	require.EqualValues(t, 9, m.Header.Request, "it touches nothing")
 	// And nothing else, above all no answer to number 0.
-	require.NoError(t, l.tell(lie{op: peer.OpFail, request: offer.Header.Request, meta: append(u64(10), 0, 0)}))
+	require.NoError(t, l.tell(lie{op: peer.OpFail, request: offer.Header.Request, meta: append(u64(10), 0, 0, 0)}))
 	require.EqualValues(t, 10, l.raw.Take(t).Header.Request)
 	l.requireOthersWell()
 }
