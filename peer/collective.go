@@ -13,8 +13,8 @@ import (
 
 // Broadcast copies the elements of v at one member to v at all others. root is the index of that member in
 // [Group.Ranks]. The views have one type and one number of elements, and their shapes a common division. If they do
-// not, the error is a [*MismatchError] at all members. v is borrowed until Broadcast returns. When ctx ends it, others may
-// still use the memory of v, which cannot be closed until then.
+// not, the error is a [*MismatchError] at all members. v is borrowed until Broadcast returns. When ctx ends it, others
+// may still use the memory of v, which cannot be closed until then.
 func (g *Group) Broadcast(ctx context.Context, v tensor.Strided, root int) error {
 	return g.collect(ctx, &collective{op: "broadcast", view: v, root: root}, func() error {
 		if g.index == root {

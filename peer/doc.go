@@ -19,6 +19,31 @@
 // Both ends derive the same boxes and chunks from what they have told each other. So a message names a chunk by its
 // number. Wherever a hostile peer's bytes land, it is where the plan or the receive lets that peer write.
 //
+// # Conversions and merges
+//
+// With [Move.Wire] the elements of a plan are converted once, while they are copied (package cast). Where they travel
+// in messages, the end whose type differs from Wire converts: the sender when it packs, the receiver when the elements
+// land. A conversion costs no memory beyond a chunk.
+//
+// Several receives with a [Move.Merge] bring elements to one view. Only the receiver writes to that view, in units of
+// at most 1 MiB. It takes the sources of a unit one after the other, in the order of their IDs. So the bits of the
+// result are the same every time and by every way. What that costs:
+//
+//   - The merge begins when all peers that bring elements have offered the run. It waits for the slowest one.
+//   - Sources in shared memory are read where they are, and a run has two messages a pair as without merges.
+//   - Other sources are pulled: the receiver asks for the elements of a unit, and the pieces wait in pooled memory
+//     until all of them are there. There is room for two units, each with at most 4 MiB of pieces. Where so many
+//     sources are pulled that 4,096 elements of each take more, a unit has 4,096 elements. The pool has this memory
+//     back after a run.
+//     Each piece costs one message more than a chunk, and is copied once more.
+//   - All of this is in the type of the destination, except that small floats are added in float32 and rounded once for
+//     each source. A mean is the sum, divided at the end.
+//
+// # Groups
+//
+// [Group.Broadcast] and [Group.Reduce] agree on a plan, run it once, and close it. So they are for views that are not
+// moved again and again in the same way. The root sends to each member, and each member sends to the root.
+//
 // # Sessions
 //
 // A pair of peers has one session, which the first operation or [Peer.Connect] opens. When two peers dial each other at
