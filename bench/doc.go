@@ -16,9 +16,22 @@
 //   - batch times the server alone, on requests that have arrived
 //   - barrier has no tensors; start is about processes: start, one exchange, stop
 //   - idle exchanges nothing, and shows what the nodes cost the processor then
+//   - p2p, put and refit are between nodes with the role peer
 //
 // The nodes check the bytes of the first exchanges. After that, only the exchange
 // itself is timed.
+//
+// # Peers
+//
+// The nodes of p2p, put and refit all have the role peer. The first ones by rank take the place of the workers, and
+// those behind them that of the servers. p2p sends a tensor back and forth. put writes into a window with a note, and
+// the driver of the other peer answers the note.
+//
+// refit moves the weights of a model, which package refit describes, as a peer.Plan. A run lasts until the last
+// destination has ended it. No process knows that alone, so each destination tells when its runs ended, by the clock of
+// the machine. The limit over shared memory is processes that copy the same boxes out of mapped files. Those over
+// sockets write and read as many bytes between the same pairs. The elements are checked before the first round and
+// after the last one.
 //
 // # Programs that compute
 //
@@ -57,7 +70,7 @@
 // Options.Nodes chooses workers and servers that are programs in Python: module
 // stepvan._bench. They run the same commands as nodes in Go, except those of the limit.
 //
-// A peer is another library that exchanges the same bytes between two processes in Python.
+// A peer is also another library that exchanges the same bytes between processes in Python.
 // Its processes start and get commands in the same way, but they are not nodes of stepvan.
 // They find each other by files next to the coordinator's socket.
 //
