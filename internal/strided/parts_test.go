@@ -104,3 +104,16 @@ func TestAViewWithoutElementsHasNoParts(t *testing.T) {
 	require.Zero(t, parts.Len())
 	require.Empty(t, w.AppendSources(nil, nil))
 }
+
+// The lists of a socket cost nothing when they have room.
+func TestListsOfMemoryNeedNoAllocation(t *testing.T) {
+	b := make([]byte, 4096)
+	w := strided.New(1, strided.Dim{Extent: 8, To: 512, From: 256}, strided.Dim{Extent: 64, To: 1, From: 1})
+	list := make([][]byte, 0, 16)
+	first := unsafe.Pointer(&b[0])
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		list = w.AppendSources(list[:0], first)
+		list = w.AppendDestinations(list, first)
+	}))
+	require.Len(t, list, 16)
+}
