@@ -195,8 +195,8 @@ func (c *Client) Empty(ctx context.Context, d tensor.DType, dims ...int64) (tens
 	return t, nil
 }
 
-// Free gives the memory of a tensor of [Client.Empty] back. The error is [stepvan.ErrBusy] while a batch uses it, if the
-// agent is in this process. An agent of another process waits for the batch by itself.
+// Free gives the memory of a tensor of [Client.Empty] back. The error is [stepvan.ErrBusy] while a batch uses it, if
+// the agent is in this process. An agent of another process keeps the memory until that batch has ended.
 func (c *Client) Free(t tensor.Tensor) error {
 	if err := c.s.free(&t); err != nil {
 		return fmt.Errorf("client: free: %w", err)

@@ -195,7 +195,7 @@ func (r *fileReader) Read(b []byte) (int, error) {
 	if err == nil && n == 0 && len(b) > 0 {
 		return 0, io.EOF
 	}
-	return n, err
+	return max(n, 0), err // -1 with some errors
 }
 
 // file takes the next file. It returns -1 for none.

@@ -46,6 +46,7 @@ Nodes read their settings from environment variables; ` + "`stepvan env`" + ` li
 		newLaunchGuard(),
 		newDemo(self),
 		newScheduler(),
+		newAgent(),
 		newDoctor(),
 		newDevices(),
 		newBench(self),
