@@ -2,6 +2,7 @@ package peer
 
 import (
 	"encoding/binary"
+	"fmt"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
@@ -164,4 +165,15 @@ func ReadProposal(body []byte) (n int, err error) {
 	l := readLetter(body)
 	n = len(l.moves()) + len(l.moves())
 	return n, l.end()
+}
+
+// KeptBy tells how much a peer keeps: edges, spare objects, letters, plans and grants.
+func KeptBy(p *Peer) string {
+	p.mu.Lock()
+	defer p.unlock()
+	text := fmt.Sprint(p.edges.ends.Used(), " edges, ", p.edges.ends.Len(), " slots, ", len(p.plans), " plans, ", len(p.letters.waits), " waits")
+	for _, r := range p.remotes {
+		text += fmt.Sprint("; ", len(r.open.edges), " open, ", r.letters.count, " letters of ", r.letters.bytes, " bytes, ", len(r.letters.came), " keys")
+	}
+	return text
 }

@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/van"
 )
@@ -13,6 +14,7 @@ type Traffic struct {
 	Messages atomic.Int64 // with payload
 	Bytes    atomic.Int64 // of payload, into whatever memory of the receiver
 	Written  atomic.Int64 // messages that their sender wrote into memory of the receiver
+	Notes    atomic.Int64 // messages of peers, with payload or without
 }
 
 // Watch returns v with a count of all that arrives.
@@ -47,6 +49,9 @@ func (w *watched) RegisterAccelerator(mem []byte, fd int, offset int64) error {
 func (w *watched) Poll(events []van.Event, all bool) int {
 	n := w.Van.Poll(events, all)
 	for _, e := range events[:n] {
+		if e.Kind == van.EventMessage && e.Delivery.Header.Kind == wire.KindData && e.Delivery.Header.Channel >= link.ChannelPeer {
+			w.traffic.Notes.Add(1)
+		}
 		switch {
 		case e.Kind != van.EventMessage || e.Delivery.Header.Payload == 0:
 		case e.Delivery.Written:
