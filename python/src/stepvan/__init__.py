@@ -57,6 +57,7 @@ from stepvan._errors import (
     WouldBlockError,
 )
 from stepvan._group import Gathering, Group
+from stepvan._join import join
 from stepvan._mail import Mail, Mailbox, Window
 from stepvan._node import Node, Peer
 from stepvan._part import Part
@@ -116,6 +117,7 @@ __all__ = [
     "get_batch",
     "get_nanosecond",
     "init",
+    "join",
     "push_pull",
     "register_recv_buffer",
     "respond",

@@ -62,6 +62,7 @@ class Node(Local):
     servers, workers: how many servers a broadcast of this worker reaches, and how many workers are paired with this server.
     stopped: whether it has left the cluster.
     root_port: the port of a scheduler. With DMLC_PS_ROOT_PORT=0 it takes a free one, and its log names it while it waits.
+    cluster: of ``join``: "address:port" of its scheduler; else "".
     number: its number in the C interface.
 
     Errors: ConfigError, RemoteError (the scheduler refuses this node), PeerLostError, TimeoutError, ExpiredError (its
@@ -93,6 +94,7 @@ class Node(Local):
     stopped: bool
     root_port: int
     number: int
+    cluster: str = ""
 
     @property
     def alive(self) -> bool:
