@@ -1,4 +1,4 @@
-"""The programs of docs/python.md."""
+"""The programs of docs/python.md and docs/peers.md."""
 
 import re
 import subprocess
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from conftest import free_port
 
 import stepvan
 
@@ -32,6 +33,30 @@ def test_parts_of_a_worker(part, cluster):
     exec(part, {"node": c.workers[0], "stepvan": stepvan, "torch": torch})
 
 
+PEERS = (REPOSITORY / "docs" / "peers.md").read_text()
+REFIT, *PEERS_PARTS = re.findall(r"^```python\n(.*?)^```", PEERS, re.MULTILINE | re.DOTALL)
+
+
+def test_a_refit_between_two_jobs(tmp_path):
+    (tmp_path / "refit.py").write_text(REFIT)
+    assert len(REFIT.splitlines()) <= 25
+    address = f"127.0.0.1:{free_port()}"
+    started = [
+        subprocess.Popen([sys.executable, "refit.py", side, address], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for side in ("train", "serve")
+    ]
+    (sent, errors), (served, others) = (program.communicate(timeout=100) for program in started)
+    assert [line.split()[0] for line in sent.splitlines()] == ["1", "2", "3"], errors
+    assert sent == served, others
+
+
+@pytest.mark.parametrize("part", PEERS_PARTS, ids=map(str, range(len(PEERS_PARTS))))
+def test_parts_of_peers(part, cluster):
+    c = cluster(0, 0, 2)
+    a, b = (node.peer for node in c.peers)
+    exec(part, {"a": a, "b": b, "threads": c.pool, "stepvan": stepvan, "torch": torch})
+
+
 def test_the_page_has_programs_of_both_kinds():
     assert len(WHOLE) >= 3 and len(PARTS) >= 3
 
@@ -47,6 +72,6 @@ def test_every_error_is_in_the_table():
 
 
 def test_links_lead_somewhere():
-    for page in (REPOSITORY / "docs" / "python.md", REPOSITORY / "README.md"):
+    for page in (REPOSITORY / "docs" / "python.md", REPOSITORY / "docs" / "peers.md", REPOSITORY / "README.md"):
         for link in re.findall(r"\]\(([\w./-]+)\)", page.read_text()):
             assert (page.parent / link).exists(), link
