@@ -2,10 +2,11 @@
 # Compares packages layout and reshard with torch and megatron-core themselves. They are installed into .cache, in
 # CPython 3.12.
 #
-#   scripts/oracle.sh [record|install]
+#   scripts/oracle.sh [record|install|refit]
 #
-# It makes the recordings anew, which must be the bytes in layout/testdata. Then it compares thousands of further cases.
-# With record it writes the recordings into layout/testdata instead, and with install it only installs.
+# It makes the recordings anew, which must be the bytes in layout/testdata. Then it compares thousands of further cases,
+# and runs Megatron-core's refit over the wheel's service. With refit it does only that. With record it writes the
+# recordings into layout/testdata instead, and with install it only installs.
 #
 # ORACLE_PYTHON names the interpreter. ORACLE_SEED is the seed of the further cases.
 set -euo pipefail
@@ -143,6 +144,23 @@ further() {
 	go test -count=1 -timeout 10m -v -run '^(TestTorch|TestMegatron)$' ./layout ./reshard -args -recordings "$live"
 }
 
+# refit runs Megatron-core's own refit between processes, over the service of the wheel.
+refit() {
+	local wheel=$PWD/.cache/oracle/wheel log=$logs/refit.log port
+	mkdir -p "$logs"
+	make -s wheel >/dev/null
+	"$env/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target "$wheel" python/dist/*.whl
+	port=$("$env/bin/python" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+	CUDA_VISIBLE_DEVICES='' OMP_NUM_THREADS=1 GLOO_SOCKET_IFNAME=lo PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$wheel \
+		timeout --kill-after=20 300 "$env/bin/python" -m stepvan launch -n 3p --timeout 280s -- \
+		"$env/bin/python" "$PWD/scripts/oracle/refit_megatron.py" "$port" >"$log" 2>&1 </dev/null || {
+		tail -n 60 "$log"
+		echo "refit_megatron.py has failed: the whole output is in $log" >&2
+		return 1
+	}
+	grep -o 'rank .*same bytes' "$log" | sort
+}
+
 case ${1:-} in
 '')
 	scripts/go.sh
@@ -158,6 +176,11 @@ record)
 	done
 	;;
 install) prepare ;;
+refit)
+	scripts/go.sh
+	prepare
+	refit
+	;;
 *)
 	sed -n '2,11s/^# \{0,1\}//p' "$0" >&2
 	exit 2
