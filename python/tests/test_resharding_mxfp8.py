@@ -37,7 +37,7 @@ def same(a, b):
 
 @pytest.mark.parametrize(
     ("largest", "scale", "code"),
-    [(1.0, 119, 0x78), (1.75, 119, 0x7E), (1.7578125, 120, 0x76), (448.0, 127, 0x7E), (450.0, 128, None), (2.0**-126, 1, None), (0.0, 0, 0)],
+    [(1.0, 119, 0x78), (1.75, 119, 0x7E), (1.7578125, 120, 0x76), (448.0, 127, 0x7E), (448.000030517578125, 128, 0x76), (450.0, 128, 0x76), (2.0**-126, 1, None), (0.0, 0, 0)],
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_vectors(largest, scale, code, dtype):
