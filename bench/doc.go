@@ -24,10 +24,10 @@
 // # Peers
 //
 // The nodes of p2p, put and refit all have the role peer. The first ones by rank take the place of the workers, and
-// those behind them that of the servers. p2p sends a tensor back and forth. put writes into a window with a note, and
-// the driver of the other peer answers the note.
+// those behind them that of the servers. In p2p a tensor goes back and forth. In put a peer writes into a window with a
+// note, and the driver of the other peer answers the note.
 //
-// refit moves the weights of a model, which package refit describes, as a peer.Plan. A run lasts until the last
+// A refit moves the weights of a model, which package refit describes, as a peer.Plan. A run lasts until the last
 // destination has ended it. No process knows that alone, so each destination tells when its runs ended, by the clock of
 // the machine. The limit over shared memory is processes that copy the same boxes out of mapped files. Those over
 // sockets write and read as many bytes between the same pairs. The elements are checked before the first round and

@@ -45,7 +45,7 @@ func (w *Walk) Scatter(size int64) Walk {
 }
 
 // AppendSources appends the memory that w copies from, in its order. from is the first element of the view. Memory
-// that touches is one slice. Budget: 0 allocations, but for the list.
+// that touches is one slice. Budget: 0 allocations, except for the list.
 func (w *Walk) AppendSources(list [][]byte, from unsafe.Pointer) [][]byte {
 	g := w.Gather(w.from)
 	var strides [MaxRank]int64
@@ -56,7 +56,7 @@ func (w *Walk) AppendSources(list [][]byte, from unsafe.Pointer) [][]byte {
 }
 
 // AppendDestinations appends the memory that w copies to, in its order. to is the first element of the view. Memory
-// that touches is one slice. Budget: 0 allocations, but for the list.
+// that touches is one slice. Budget: 0 allocations, except for the list.
 func (w *Walk) AppendDestinations(list [][]byte, to unsafe.Pointer) [][]byte {
 	s := w.Scatter(w.to)
 	var strides [MaxRank]int64
@@ -66,8 +66,8 @@ func (w *Walk) AppendDestinations(list [][]byte, to unsafe.Pointer) [][]byte {
 	return s.appendRuns(list, to, s.run*s.to, &strides)
 }
 
-// appendRuns appends the runs of one side. strides has the strides of the loops at that side. A function in its place would
-// put the walk on the heap.
+// appendRuns appends the runs of one side. strides has the strides of the loops at that side. A function in its place
+// would put the walk on the heap.
 func (w *Walk) appendRuns(list [][]byte, base unsafe.Pointer, run int64, strides *[MaxRank]int64) [][]byte {
 	if run == 0 {
 		return list
