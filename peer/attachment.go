@@ -401,10 +401,10 @@ func (x *access) arrived(e *edge) {
 	default:
 		note, x.note = x.note, nil
 	}
-	hear := w != nil && x.hasNote && w.note != nil
+	listens := w != nil && x.hasNote && w.note != nil
 	x.finish(nil)
 	x.quiet(e)
-	if hear { // last: without the lock anything may happen to what was used here
+	if listens { // last: without the lock anything may happen to what was used here
 		r.peer.mu.Unlock()
 		w.note(r.Rank, note)
 		r.peer.mu.Lock()

@@ -24,7 +24,7 @@ type Group struct {
 	p      *Peer
 	name   string
 	ranks  []stepvan.Rank
-	kin    string // what its letters have in common with those of all groups of this name and these ranks
+	series string // what its letters have in common with those of all groups of this name and these ranks
 	life   uint64 // which of these groups it is
 	index  int    // of this peer in ranks
 	broken error  // a member has said that an operation has failed there. Under Peer.mu
@@ -59,13 +59,13 @@ func (p *Peer) Group(name string, ranks []stepvan.Rank) (*Group, error) {
 	if g.index = slices.Index(ranks, p.rank); g.index < 0 {
 		return nil, errs.Invalid("group %s: this peer is not a member (rank %d, members %v): call it at the members alone", name, p.rank, ranks)
 	}
-	g.kin = kinOf(name, ranks)
+	g.series = seriesOf(name, ranks)
 	p.letters.replace(g)
 	return g, nil
 }
 
-// kinOf names all groups of one name and the same ranks.
-func kinOf(name string, ranks []stepvan.Rank) string {
+// seriesOf names all groups of one name and the same ranks.
+func seriesOf(name string, ranks []stepvan.Rank) string {
 	h := fnv.New64a()
 	for _, rank := range ranks {
 		_ = binary.Write(h, binary.LittleEndian, int64(rank))
@@ -73,14 +73,14 @@ func kinOf(name string, ranks []stepvan.Rank) string {
 	return name + "#" + strconv.FormatUint(h.Sum64(), 36)
 }
 
-// id names the group to its members. Each of them has made as many groups of that kin.
-func (g *Group) id() string { return g.kin + "." + strconv.FormatUint(g.life, 10) }
+// id names the group to its members. Each of them has made as many groups of that series.
+func (g *Group) id() string { return g.series + "." + strconv.FormatUint(g.life, 10) }
 
-// replace puts g in the place of the last group of its kin, and drops the letters that were for that one. A member may
-// have made g before, and have failed.
+// replace puts g in the place of the last group of its series, and drops the letters that were for that one. A member
+// may have made g before, and have failed.
 func (x *letters) replace(g *Group) {
-	last := x.groups[g.kin]
-	x.groups[g.kin] = g
+	last := x.groups[g.series]
+	x.groups[g.series] = g
 	g.life = 1
 	if last != nil {
 		g.life = last.life + 1

@@ -54,7 +54,7 @@ func gather(t testing.TB, groups []*peer.Group, mine func(i int) []byte) {
 	require.NoError(t, wait.Wait())
 }
 
-// A group that is made anew after a failure has nothing to do with the one before, although it has the same name: it
+// A group that is made anew after a failure has nothing to do with the one before, although it has the same name. It
 // reads none of the letters that are left, and no failure of the old one ends it.
 func TestAGroupMadeAnew(t *testing.T) {
 	eachVan(t, func(t *testing.T, v pairtest.Van) {

@@ -229,7 +229,7 @@ func (d *draft) read(ctx context.Context, x *pair, want func(*letter) bool) (l l
 	}
 }
 
-// hear takes the rejection of another peer, and reports whether body is one. Under Peer.mu.
+// noteRejection takes the rejection of another peer, and reports whether body is one. Under Peer.mu.
 func (d *draft) noteRejection(r *remote, body []byte) bool {
 	l := readLetter(body)
 	if l.kind != letterRejected {

@@ -103,7 +103,7 @@ func (p *Peer) Dial(t testing.TB, s *Server) *link.Session {
 // DialPeer opens a session with a peer of a cluster.
 func (p *Peer) DialPeer(t testing.TB, x *PeerOfCluster) *link.Session {
 	t.Helper()
-	session, err := p.Transport.Dial(Context(t), []string{x.Addr})
+	session, err := p.Transport.Dial(Context(t), []string{x.Service.Addr})
 	require.NoError(t, err)
 	return session
 }

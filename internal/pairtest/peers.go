@@ -18,8 +18,13 @@ import (
 type PeerOfCluster struct {
 	Instance
 	*peer.Peer
-	Service *peer.Service
-	Addr    string // where it listens
+	Service listening
+}
+
+// listening is a service, and the address where its transport listens.
+type listening struct {
+	*peer.Service
+	Addr string
 }
 
 func peerID(i int) wire.PeerID { return wire.PeerID(200_000 + i) }
@@ -53,14 +58,14 @@ func newPeers(t testing.TB, o Options, n int, last *Peer) []*PeerOfCluster {
 	for i := range all {
 		name := fmt.Sprintf("peer %d", i)
 		x := &PeerOfCluster{Instance: NewInstance(t, o, name, peerID(i))}
-		x.Service = peer.New(x.Transport, peer.Options{Log: zerolog.Nop(), Dial: func(ctx context.Context, rank stepvan.Rank) (*link.Session, error) {
+		x.Service.Service = peer.New(x.Transport, peer.Options{Log: zerolog.Nop(), Dial: func(ctx context.Context, rank stepvan.Rank) (*link.Session, error) {
 			return x.Transport.Dial(ctx, []string{addrs[rank]})
 		}})
 		x.Peer = x.Service.Peer()
 		t.Cleanup(func() { require.NoError(t, x.Service.Close()) })
 		bound, err := x.Transport.Listen(o.Van.Addr(name))
 		require.NoError(t, err)
-		all[i], addrs[i], x.Addr = x, bound[0], bound[0]
+		all[i], addrs[i], x.Service.Addr = x, bound[0], bound[0]
 		members[i] = peer.Member{Rank: stepvan.Rank(i), Name: name, ID: peerID(i)}
 	}
 	if last != nil {
