@@ -63,6 +63,7 @@ type Agent struct {
 	rosters     map[uint64]*roster
 	legs        map[legKey]*leg
 	collections map[collectionKey]*collection
+	dismissals  []dismissal
 	outgoing    map[stepvan.Rank]*outgoing
 	partial     map[stepvan.Rank][]byte // letters of which more is to come
 }

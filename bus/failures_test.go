@@ -313,7 +313,7 @@ func TestAgentsEnd(t *testing.T) {
 func TestHostileLetters(t *testing.T) {
 	x := newDuo(t, pairtest.Mem(), Options{})
 	l := x.agents[1].legs[legKey{"step", "p"}]
-	failed := (&letter{kind: letterFailed, batch: "step", pair: "p", roster: l.r.id, token: l.token + 1, failure: failure{"lost", "no"}}).encode()
+	failed := (&letter{kind: letterFailed, batch: "step", pair: "p", roster: l.r.id, token: l.token + 1, failure: failure{"lost", "no", 3}}).encode()
 	for _, body := range [][]byte{{}, {letterLast}, {letterLast, 0x80}, {letterMore, 1, 2}, {letterLast, 3}, append([]byte{letterLast}, failed...)} {
 		require.NoError(t, x.peers[0].Mail(1, topic, body))
 	}
@@ -334,7 +334,7 @@ func FuzzLetter(f *testing.F) {
 	for _, l := range []letter{
 		{kind: letterRegister, batch: "b", pair: "p", roster: 1 << 63, member: 3, attempt: 4, forms: []form{{[2]tensor.DType{12, 12}, tensor.ShapeOf(2, 3)}}},
 		{kind: letterFits, batch: "b", pair: "p", token: 9, attempts: []uint64{1, 2, 3}, forms: []form{{[2]tensor.DType{11, 12}, tensor.ShapeOf()}}},
-		{kind: letterFailed, batch: "b", pair: "p", failure: failure{"invalid", "why"}}, {kind: letterAsked, direction: 1, round: 7},
+		{kind: letterFailed, batch: "b", pair: "p", failure: failure{"invalid", "why", 1 << 63}}, {kind: letterAsked, direction: 1, round: 7},
 	} {
 		f.Add(l.encode())
 	}

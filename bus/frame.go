@@ -20,7 +20,7 @@ const (
 	frameHello      = 1 + iota // client: version, rank + 1; agent: version, length of the queue
 	frameCommand               // client: semaphore, role, patience in nanoseconds, command
 	frameCompletion            // agent: semaphore, failure, state, round, failure of the batch, signal
-	frameAbandon               // client: semaphore
+	frameAbandon               // client: semaphore, whether its time was up
 	frameAllocate              // client: number of the call, bytes
 	frameMemory                // agent: number of the call, failure, number of the memory, offset in the file, with the file
 	frameFree                  // client: number of the memory

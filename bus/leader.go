@@ -3,6 +3,7 @@ package bus
 import (
 	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
@@ -62,7 +63,13 @@ func (a *Agent) lead(from stepvan.Rank, l *letter) {
 		}
 		a.checkRosters(c)
 	case letterWithdraw:
-		if x := c.arrival(l); x != nil {
+		switch x := c.arrival(l); {
+		case x == nil:
+		case a.knows(dismissal{key, l.failure.id}): // of ranks that have failed before, and may register again
+			if delete(c.arrivals, l.member); len(c.arrivals) == 0 {
+				delete(a.collections, key)
+			}
+		default:
 			a.dismiss(c, c.missing(a, l))
 		}
 	case letterReady:
@@ -94,11 +101,33 @@ func (a *Agent) refuse(to stepvan.Rank, l *letter, err error) {
 	a.send(to, &letter{kind: letterFailed, batch: l.batch, pair: l.pair, roster: l.roster, member: l.member, attempt: l.attempt, failure: failureOf(err)})
 }
 
+// dismissal is a failure that has ended a collection.
+type dismissal struct {
+	key collectionKey
+	id  uint64
+}
+
+// maxDismissals is how many failures a leader remembers.
+const maxDismissals = 1024
+
+// knows reports whether a failure has ended the collection of some ranks already, and remembers it. A rank may hear of
+// it late, when others register the batch again. Under mu.
+func (a *Agent) knows(d dismissal) bool {
+	if d.id == 0 || slices.Contains(a.dismissals, d) {
+		return d.id != 0
+	}
+	if a.dismissals = append(a.dismissals, d); len(a.dismissals) > maxDismissals {
+		a.dismissals = a.dismissals[1:]
+	}
+	return false
+}
+
 // dismiss fails a collection: all ranks that have registered get the error.
 func (a *Agent) dismiss(c *collection, err error) {
 	if a.collections[c.key] == c {
 		delete(a.collections, c.key)
 	}
+	err = mark(err)
 	for member, x := range c.arrivals {
 		a.send(x.from, &letter{
 			kind: letterFailed, batch: c.key.batch, pair: c.key.pair, roster: c.key.roster, member: member, attempt: x.attempt,

@@ -146,6 +146,7 @@ func (l *leg) fail(err error, tell audience) {
 		return
 	}
 	a := l.a
+	err = mark(err)
 	l.failed = err
 	l.cancel()
 	if !l.ready && a.legs[l.key] == l {
@@ -154,8 +155,11 @@ func (l *leg) fail(err error, tell audience) {
 	if key := (collectionKey{l.key.batch, l.key.pair, l.r.id}); l.token != 0 && a.collections[key] != nil && a.collections[key].token == l.token {
 		delete(a.collections, key)
 	}
-	if tell == everybody {
+	switch {
+	case tell == everybody:
 		l.tell(err)
+	case tell == otherLegs && l.token != 0: // the leader must know before this agent registers the batch again
+		l.tellAgent(l.r.leader(), err)
 	}
 	for d := range l.courses {
 		l.courses[d].fail(fmt.Errorf("Transfer: batch %q: pair %q: %w", l.key.batch, l.key.pair, err))
@@ -180,9 +184,13 @@ func (l *leg) tell(err error) {
 		return
 	}
 	for _, to := range l.r.agents() {
-		if to != l.a.self {
-			l.a.send(to, &letter{kind: letterFailed, batch: l.key.batch, pair: l.key.pair, roster: l.r.id, token: l.token, failure: failureOf(err)})
-		}
+		l.tellAgent(to, err)
+	}
+}
+
+func (l *leg) tellAgent(to stepvan.Rank, err error) {
+	if to != l.a.self {
+		l.a.send(to, &letter{kind: letterFailed, batch: l.key.batch, pair: l.key.pair, roster: l.r.id, token: l.token, failure: failureOf(err)})
 	}
 }
 

@@ -3,6 +3,7 @@ package bus
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"time"
 
 	"github.com/tinylib/msgp/msgp"
@@ -51,7 +52,7 @@ type form struct {
 const maxLetter = 16 << 20
 
 func (l *letter) encode() []byte {
-	b := msgp.AppendArrayHeader(nil, 12)
+	b := msgp.AppendArrayHeader(nil, 14)
 	b = msgp.AppendUint64(b, uint64(l.kind))
 	b = msgp.AppendString(b, l.batch)
 	b = msgp.AppendString(b, l.pair)
@@ -79,7 +80,7 @@ func (l *letter) encode() []byte {
 // readLetter reads a letter. It trusts nothing.
 func readLetter(b []byte) (l letter, err error) {
 	f := payloadFields("letter", b)
-	f.tuple(12)
+	f.tuple(14)
 	l.kind = letterKind(f.nextNumber(uint64(letterEnd) - 1))
 	l.batch, l.pair = f.nextText(), f.nextText()
 	l.roster, l.token = f.nextNumber(1<<64-1), f.nextNumber(1<<64-1)
@@ -128,6 +129,7 @@ func (f *fields) form() (x form) {
 type failure struct {
 	kind string // of kinds; "" for no error
 	text string
+	id   uint64 // of a failure of a batch, the same wherever it is heard of; 0: it has none
 }
 
 // kinds are the errors that keep their kind.
@@ -136,7 +138,7 @@ var kinds = []struct {
 	err  error
 }{
 	{"invalid", stepvan.ErrInvalid}, {"lost", stepvan.ErrPeerLost}, {"full", stepvan.ErrWouldBlock}, {"busy", stepvan.ErrBusy},
-	{"stale", stepvan.ErrStale}, {"memory", stepvan.ErrNoMemory}, {"closed", stepvan.ErrClosed}, {"late", context.DeadlineExceeded}, {"remote", stepvan.ErrRemote},
+	{"stale", stepvan.ErrStale}, {"memory", stepvan.ErrNoMemory}, {"closed", stepvan.ErrClosed}, {"late", context.DeadlineExceeded}, {"cancelled", context.Canceled}, {"remote", stepvan.ErrRemote},
 }
 
 const maxReason = 2048
@@ -148,10 +150,10 @@ func failureOf(err error) failure {
 	reason := text.Line(err.Error(), maxReason)
 	for _, k := range kinds {
 		if errors.Is(err, k.err) {
-			return failure{k.name, reason}
+			return failure{k.name, reason, failureID(err)}
 		}
 	}
-	return failure{"remote", reason}
+	return failure{"remote", reason, failureID(err)}
 }
 
 // err is the error that the other side had.
@@ -161,18 +163,18 @@ func (f failure) err() error {
 	}
 	for _, k := range kinds {
 		if k.name == f.kind {
-			return &remoteError{f.text, k.err}
+			return &remoteError{f.text, k.err, f.id}
 		}
 	}
-	return &remoteError{f.text, stepvan.ErrRemote}
+	return &remoteError{f.text, stepvan.ErrRemote, f.id}
 }
 
 func (f failure) append(b []byte) []byte {
-	return msgp.AppendString(msgp.AppendString(b, f.kind), f.text)
+	return msgp.AppendUint64(msgp.AppendString(msgp.AppendString(b, f.kind), f.text), f.id)
 }
 
 func (f *fields) failure() (x failure) {
-	x.kind, x.text = f.nextText(), text.Line(f.nextText(), maxReason)
+	x.kind, x.text, x.id = f.nextText(), text.Line(f.nextText(), maxReason), f.nextNumber(1<<64-1)
 	return x
 }
 
@@ -180,6 +182,37 @@ func (f *fields) failure() (x failure) {
 type remoteError struct {
 	text string
 	kind error
+	id   uint64
+}
+
+// markedError is an error with a number.
+type markedError struct {
+	error
+	id uint64
+}
+
+// Unwrap returns the error.
+func (e *markedError) Unwrap() error { return e.error }
+
+// failureID is the number of a failure, or 0.
+func failureID(err error) uint64 {
+	var mine *markedError
+	var theirs *remoteError
+	switch {
+	case errors.As(err, &mine):
+		return mine.id
+	case errors.As(err, &theirs):
+		return theirs.id
+	}
+	return 0
+}
+
+// mark gives a failure a number that no other one has.
+func mark(err error) error {
+	if failureID(err) != 0 {
+		return err
+	}
+	return &markedError{err, rand.Uint64()}
 }
 
 // Error returns the text of the other process.

@@ -212,7 +212,7 @@ func (x *openPair) leave(n rankEntry, why error) {
 	}
 	if marked {
 		n.state = entryFailed
-		a.mark(n)
+		a.post(n)
 		return
 	}
 	ctx, cancel := a.brief()
@@ -225,8 +225,8 @@ func (a *Agent) brief() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(a.ctx, defaultPatience)
 }
 
-// mark replaces an entry, and takes it off the board a while later.
-func (a *Agent) mark(n rankEntry) {
+// post replaces an entry, and takes it off the board a while later.
+func (a *Agent) post(n rankEntry) {
 	ctx, cancel := a.brief()
 	defer cancel()
 	if a.board.Post(ctx, n.key(), n.encode()) != nil {

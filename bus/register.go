@@ -177,7 +177,7 @@ const answerTime = time.Second
 // giveUp ends a registration whose time is up. The leaders of the pairs say which ranks were missing.
 func (b *batch) giveUp(ctx context.Context) error {
 	a := b.s.a
-	late := b.s.late(ctx, "not all ranks have registered")
+	late := mark(b.s.late(ctx, "not all ranks have registered"))
 	a.mu.Lock()
 	for _, p := range b.parts {
 		p.leg.withdraw(p, late)

@@ -250,8 +250,12 @@ func (r *remote) awaitRoom() <-chan struct{} {
 }
 
 // abandon implements transport.
-func (r *remote) abandon(name string, _ error) {
-	r.w.send(frame{msgp.AppendString(beginFrame(frameAbandon, 1), name), -1})
+func (r *remote) abandon(name string, why error) {
+	late := uint64(0)
+	if errors.Is(why, context.DeadlineExceeded) {
+		late = 1
+	}
+	r.w.send(frame{msgp.AppendUint64(msgp.AppendString(beginFrame(frameAbandon, 2), name), late), -1})
 }
 
 // empty implements transport: it asks the agent for memory, and maps it.

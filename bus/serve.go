@@ -183,8 +183,11 @@ func (g *guest) read(r *bufio.Reader) error {
 		case frameCommand:
 			g.command(f)
 		case frameAbandon:
-			name := f.nextText()
-			g.s.abandon(name, context.Canceled)
+			name, why := f.nextText(), context.Canceled
+			if f.nextNumber(1) == 1 {
+				why = context.DeadlineExceeded
+			}
+			g.s.abandon(name, why)
 		case frameAllocate:
 			g.allocate(f.nextNumber(math.MaxUint64), f.nextNumber(math.MaxInt64))
 		case frameFree:
@@ -221,7 +224,7 @@ func (g *guest) command(f *fields) {
 }
 
 func encodeCompletion(name string, r result) []byte {
-	b := msgp.AppendString(beginFrame(frameCompletion, 8), name)
+	b := msgp.AppendString(beginFrame(frameCompletion, 10), name)
 	b = failureOf(r.err).append(b)
 	b = msgp.AppendString(b, string(r.status.State))
 	b = msgp.AppendUint64(b, r.status.Round)
@@ -247,7 +250,7 @@ func decodeCompletion(f *fields) (name string, r result) {
 // allocate gives the client memory: a file that holds nothing else.
 func (g *guest) allocate(call, n uint64) {
 	number, fd, offset, err := g.newRegion(int64(n))
-	b := msgp.AppendUint64(beginFrame(frameMemory, 5), call)
+	b := msgp.AppendUint64(beginFrame(frameMemory, 6), call)
 	b = failureOf(err).append(b)
 	b = msgp.AppendUint64(b, number)
 	g.w.send(frame{msgp.AppendUint64(b, uint64(offset)), fd})

@@ -329,7 +329,7 @@ func (s *session) end(ctx context.Context, why error) error {
 	s.cancel(why)
 	for _, n := range entries {
 		if n.state == entryGone {
-			a.mark(n)
+			a.post(n)
 			continue
 		}
 		short, cancel := a.brief()
