@@ -31,7 +31,9 @@ type Options struct {
 	// Memory holds values that are being reduced. nil: memory that no other process sees, so that they travel in
 	// messages.
 	Memory *tensor.Allocator
-	Log    zerolog.Logger
+	// Recover is deferred by the goroutines of the agent, to handle a panic there. nil: a panic ends the process.
+	Recover func()
+	Log     zerolog.Logger
 }
 
 const (
@@ -82,6 +84,9 @@ func NewAgent(ctx context.Context, p *peer.Peer, b Board, o Options) (*Agent, er
 	if o.Patience == 0 {
 		o.Patience = defaultPatience
 	}
+	if o.Recover == nil {
+		o.Recover = func() {}
+	}
 	if o.Queue < 1 || o.Patience < 0 {
 		return nil, errs.Invalid("agent: options: out of range (got a queue of %d and a patience of %v): give more", o.Queue, o.Patience)
 	}
@@ -101,7 +106,9 @@ func NewAgent(ctx context.Context, p *peer.Peer, b Board, o Options) (*Agent, er
 		stop()
 		return nil, fmt.Errorf("agent: %w", err)
 	}
-	a.work.Go(a.watch)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.spawn(a.watch)
 	return a, nil
 }
 
@@ -247,7 +254,10 @@ func (a *Agent) Close(ctx context.Context) error {
 // spawn has a goroutine call f. Close waits for it. Under mu.
 func (a *Agent) spawn(f func()) {
 	if !a.finished {
-		a.work.Go(f)
+		a.work.Go(func() {
+			defer a.opt.Recover()
+			f()
+		})
 	}
 }
 

@@ -240,6 +240,7 @@ func (s *session) task(e envelope, c *call, before []<-chan struct{}, f func(ctx
 	c.giveUp = giveUp
 	s.a.mu.Unlock()
 	s.tasks.Go(func() {
+		defer s.a.opt.Recover()
 		defer giveUp(nil)
 		defer cancel()
 		for _, b := range before {

@@ -41,7 +41,7 @@ func (w *pending) end(err error) {
 		w.err = err
 	}
 	if w.left--; w.left == 0 && w.done != nil {
-		go w.done(result{err: w.err})
+		w.s.a.spawn(func() { w.done(result{err: w.err}) })
 	}
 }
 

@@ -108,7 +108,13 @@ func runAgent(ctx context.Context, s config.Settings, f *agentFlags, out io.Writ
 
 // serveAgent runs the agent of a node, and stops the node.
 func serveAgent(ctx context.Context, node *ps.Node, port int, f *agentFlags, out io.Writer) error {
-	agent, err := bus.NewAgent(ctx, node.Peer(), node.Board(), bus.Options{Queue: f.queue, Memory: node.Memory()})
+	agent, err := bus.NewAgent(ctx, node.Peer(), node.Board(), bus.Options{
+		Queue: f.queue, Memory: node.Memory(), Recover: func() {
+			if v := recover(); v != nil {
+				_ = node.Panicked(v, "serve the tensor bus")
+			}
+		},
+	})
 	if err != nil {
 		return errors.Join(err, node.Close())
 	}
