@@ -2,6 +2,7 @@ package bus
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,13 +12,16 @@ import (
 	"github.com/stepvan/stepvan/tensor"
 )
 
-// BenchmarkTransfer measures a round of a small tensor over shared memory: the plan alone, with an agent in the process,
-// and with clients behind sockets. What the bus takes above the plan is the difference.
+// BenchmarkTransfer measures a round of a small tensor in shared memory: the plan alone, an agent in the process, and
+// clients behind sockets. The difference is what the bus takes.
 func BenchmarkTransfer(b *testing.B) {
 	b.Run("plan", func(b *testing.B) {
 		x := newTown(b, pairtest.Shm(), 2, Options{})
-		_, from := floats(b, 1, 64, 64)
-		_, to := floats(b, 2, 64, 64)
+		p, q := x.client(b, 0, 0), x.client(b, 1, 0)
+		_, source := filled(b, p, 1, 64, 64)
+		_, target := filled(b, q, 2, 64, 64)
+		defer func() { require.NoError(b, errors.Join(p.Free(source), q.Free(target))) }()
+		from, to := source.Strided(), target.Strided()
 		plans := make([]*peer.Plan, 2)
 		done := make(chan error, 2)
 		go func() {
@@ -73,10 +77,12 @@ func BenchmarkTransfer(b *testing.B) {
 		x := newTown(b, pairtest.Shm(), 2, Options{})
 		p, q := x.job(b, "training", nil, 0), x.job(b, "inference", nil, 1)
 		openEverywhere(b, "p", p, q)
-		_, from := floats(b, 1, 64, 64)
-		_, to := floats(b, 2, 64, 64)
-		noErrors(b, registerAll(b, "step", "p", map[*job][]tensor.Strided{p: {from}, q: {to}}))
+		_, from := filled(b, p.clients[0], 1, 64, 64)
+		_, to := filled(b, q.clients[0], 2, 64, 64)
+		noErrors(b, registerAll(b, "step", "p", map[*job][]tensor.Strided{p: {from.Strided()}, q: {to.Strided()}}))
 		rounds(b, p.clients[0], q.clients[0])
+		cleanupAll(b, "step", p, q)
+		require.NoError(b, errors.Join(p.clients[0].Free(from), q.clients[0].Free(to)))
 	})
 	b.Run("behind sockets", func(b *testing.B) {
 		x := newTown(b, pairtest.Shm(), 2, Options{})
