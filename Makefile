@@ -29,7 +29,7 @@ PGO ?= $(CURDIR)/cmd/stepvan/default.pgo
 PREFIX  ?= /usr/local
 DESTDIR ?=
 
-.PHONY: help build capi install compat demo demo-torch test race test-rdma oracle check lint docs wheel installed-wheel pytest pytest-asan pyexamples bench pgo gobench fuzz fuzz-short soak stress clean FORCE
+.PHONY: help build capi install compat demo demo-torch demo-refit test race test-rdma oracle check lint docs wheel installed-wheel pytest pytest-asan pyexamples bench pgo gobench fuzz fuzz-short soak stress clean FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,6 +60,9 @@ demo: build ## run a real transformer, attention and FFN in different processes
 
 demo-torch: installed-wheel ## the same in torch
 	$(VENV)/bin/python examples/torch/demo.py
+
+demo-refit: installed-wheel ## train a real transformer in two processes, and serve the weights of each step in three others
+	$(VENV)/bin/python examples/refit/demo.py
 
 test: ## run the tests
 	$(GO) test -timeout $(TEST_TIMEOUT) $(PKG)
@@ -135,7 +138,7 @@ pytest: installed-wheel ## test the wheel with torch, numpy and ml_dtypes, and c
 pytest-asan: ## test the Python extension under the address and undefined behaviour sanitizers, and for leaks (minutes)
 	scripts/python-asan.sh long
 
-pyexamples: installed-wheel ## test the examples in Python: programs of StepMesh, the model split in torch
+pyexamples: installed-wheel ## test the examples in Python: programs of StepMesh, the model split in torch, the refit
 	scripts/python.sh examples
 
 clean: ## remove what was built and installed here

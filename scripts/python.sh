@@ -60,7 +60,8 @@ test)
 	;;
 examples)
 	installed
-	"$python" -m pytest -q -p no:cacheprovider -n "$workers" --dist worksteal --durations=5 examples/stepmesh examples/torch
+	"$python" -m pytest -q -p no:cacheprovider -n "$workers" --dist worksteal --durations=5 \
+		examples/stepmesh examples/torch examples/refit
 	;;
 asan) scripts/python-asan.sh short ;;
 *)
