@@ -44,7 +44,7 @@ func TestADeathInTheMiddleOfAMerge(t *testing.T) {
 		eachVan(t, func(t *testing.T, v pairtest.Van) {
 			all := pairtest.NewPeers(t, pairtest.Options{Van: v}, 4)
 			three := all[:3]
-			m := sumOf(t, three, where, 600_000)
+			m := sumOf(t, three, where, 300_000)
 			plans, errs := tryPlan(t, three, "sum", m.sends, m.recvs)
 			for _, err := range errs {
 				require.NoError(t, err)
@@ -81,7 +81,7 @@ func TestADeathInTheMiddleOfAMerge(t *testing.T) {
 			for _, pl := range plans {
 				require.NoError(t, pl.Close(pairtest.Context(t)))
 			}
-			again := sumOf(t, all[:2], where, 600_000)
+			again := sumOf(t, all[:2], where, 300_000)
 			next := planEverywhere(t, all[:2], "sum", again.sends, again.recvs)
 			runEverywhere(t, next, 3)
 			require.Equal(t, again.want(t), contents(t, again.dst))
