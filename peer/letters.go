@@ -29,7 +29,7 @@ type letterbox struct {
 type letters struct {
 	p        *Peer
 	waits    map[*letterWait]struct{}
-	groups   map[string]*Group // the latest of each series
+	groups   map[string]*Group // the latest of each kin
 	attempts uint64            // to make a plan
 }
 
@@ -134,7 +134,7 @@ func (b *letterbox) take(key string) (body []byte, ok bool) {
 }
 
 // fail ends all waits: the letters may never come. A peer that has left has sent all its letters. So they are still
-// read, and a group that waits for letters of others keeps waiting.
+// read, and a group continues that waits for letters of others.
 func (b *letterbox) fail(cause error) {
 	left := errors.Is(cause, link.ErrLeft)
 	if !left {

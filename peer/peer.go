@@ -181,7 +181,8 @@ func (s *Service) Lost(id wire.PeerID, err error) {
 // lost fails what names a peer. Under mu.
 func (p *Peer) lost(id wire.PeerID, err error) {
 	if r := p.ids[id]; r != nil && r.dead == nil {
-		r.end(fmt.Errorf("%w: %w", stepvan.ErrPeerLost, err))
+		r.dead = fmt.Errorf("%w: %w", stepvan.ErrPeerLost, err)
+		r.end(r.failure("connection", r.dead)) // with its name, whatever err says
 	}
 }
 

@@ -298,8 +298,8 @@ func (t *transfer) arrived(e *edge) {
 // failed implements edgeOwner.
 func (t *transfer) failed(e *edge, err error) { t.finish(err) }
 
-// leavePartner says that this side does not read the elements of the other side any more. Both are in this process.
-// made is what that means for the run of the other side.
+// leavePartner says that this side does not read the elements of the other side any more. The other side is in this
+// process. made is what that means for its run.
 func (t *transfer) leavePartner(made edgeStep) {
 	x := &t.partner.edge
 	t.partner = nil

@@ -99,6 +99,7 @@ var rows = []row{
 	{path: "scripts/lines", level: 12, only: nobody},
 	{path: "cmd/stepvan", level: 12, beside: []string{"examples", "bench"}, only: []string{"capi"}},
 
+	{path: "peer/peertest", level: 12, tests: true},
 	{path: "internal/layering", level: 12, tests: true},
 	{path: "internal/pairtest", level: 12, tests: true},
 	{path: "internal/stress", level: 12, tests: true},

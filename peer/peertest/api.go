@@ -1,0 +1,79 @@
+package peertest
+
+import (
+	"context"
+
+	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/peer"
+	"github.com/stepvan/stepvan/tensor"
+)
+
+// Peer is what the cases use of a [peer.Peer]. Its methods promise the same.
+type Peer interface {
+	Connect(ctx context.Context, ranks ...stepvan.Rank) error
+	Send(v tensor.Strided, to stepvan.Rank, tag peer.Tag) (Handle, error)
+	Recv(v tensor.Strided, from stepvan.Rank, tag peer.Tag) (Handle, error)
+	Mail(to stepvan.Rank, topic peer.Topic, body []byte) error
+	Listen(topic peer.Topic, f func(from stepvan.Rank, body []byte)) (stop func(), err error)
+	Expose(v tensor.Strided, o peer.WindowOptions) (Window, error)
+	Get(dst tensor.Strided, t peer.Token, at []int64) (Handle, error)
+	Put(src tensor.Strided, t peer.Token, at []int64, note []byte) (Handle, error)
+	Group(name string, ranks []stepvan.Rank) (*peer.Group, error)
+	Plan(ctx context.Context, name string, sends, recvs []peer.Move) (Plan, error)
+}
+
+// Handle is what the cases use of a [peer.Handle].
+type Handle interface {
+	Wait(ctx context.Context) error
+	Done() bool
+}
+
+// Window is a [peer.Window].
+type Window interface {
+	Token() peer.Token
+	Close(ctx context.Context) error
+}
+
+// Plan is what the cases use of a [peer.Plan].
+type Plan interface {
+	Begin(version uint64) (Handle, error)
+	Offered() (version uint64, ok bool)
+	Version() uint64
+	Stats() peer.PlanStats
+	Close(ctx context.Context) error
+}
+
+// real is a peer as it is.
+type real struct{ *peer.Peer }
+
+func (p real) Send(v tensor.Strided, to stepvan.Rank, tag peer.Tag) (Handle, error) {
+	return p.Peer.Send(v, to, tag)
+}
+
+func (p real) Recv(v tensor.Strided, from stepvan.Rank, tag peer.Tag) (Handle, error) {
+	return p.Peer.Recv(v, from, tag)
+}
+
+func (p real) Expose(v tensor.Strided, o peer.WindowOptions) (Window, error) {
+	return p.Peer.Expose(v, o)
+}
+
+func (p real) Get(dst tensor.Strided, t peer.Token, at []int64) (Handle, error) {
+	return p.Peer.Get(dst, t, at)
+}
+
+func (p real) Put(src tensor.Strided, t peer.Token, at []int64, note []byte) (Handle, error) {
+	return p.Peer.Put(src, t, at, note)
+}
+
+func (p real) Plan(ctx context.Context, name string, sends, recvs []peer.Move) (Plan, error) {
+	pl, err := p.Peer.Plan(ctx, name, sends, recvs)
+	if err != nil {
+		return nil, err
+	}
+	return realPlan{pl}, nil
+}
+
+type realPlan struct{ *peer.Plan }
+
+func (p realPlan) Begin(version uint64) (Handle, error) { return p.Plan.Begin(version) }
