@@ -11,7 +11,6 @@ import (
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/pairtest"
 	"github.com/stepvan/stepvan/peer"
-	"github.com/stepvan/stepvan/tensor"
 )
 
 // A chunk for which there is no receive memory fails its transfer. It is not taken for one that has come.
@@ -70,7 +69,7 @@ func TestALossOpensNoSession(t *testing.T) {
 		require.EqualValues(t, 2, before)
 		for i := range 2 { // there is time enough for another one to open
 			require.NoError(t, all[i].Connect(pairtest.Context(t), 2))
-			var dst tensor.Strided = empty(t, all[2], heap, 8).Strided()
+			dst := empty(t, all[2], heap, 8).Strided()
 			for range 100 {
 				recv, err := all[2].Recv(dst, stepvan.Rank(i), 1)
 				require.NoError(t, err)

@@ -29,7 +29,7 @@ type letterbox struct {
 type letters struct {
 	p        *Peer
 	waits    map[*letterWait]struct{}
-	groups   map[string]*Group // the latest of each kin
+	groups   map[string]*Group // the latest of each series
 	attempts uint64            // to make a plan
 }
 

@@ -10,16 +10,21 @@ import (
 
 // Peer is what the cases use of a [peer.Peer]. Its methods promise the same.
 type Peer interface {
-	Connect(ctx context.Context, ranks ...stepvan.Rank) error
+	common
 	Send(v tensor.Strided, to stepvan.Rank, tag peer.Tag) (Handle, error)
 	Recv(v tensor.Strided, from stepvan.Rank, tag peer.Tag) (Handle, error)
-	Mail(to stepvan.Rank, topic peer.Topic, body []byte) error
-	Listen(topic peer.Topic, f func(from stepvan.Rank, body []byte)) (stop func(), err error)
 	Expose(v tensor.Strided, o peer.WindowOptions) (Window, error)
 	Get(dst tensor.Strided, t peer.Token, at []int64) (Handle, error)
 	Put(src tensor.Strided, t peer.Token, at []int64, note []byte) (Handle, error)
-	Group(name string, ranks []stepvan.Rank) (*peer.Group, error)
 	Plan(ctx context.Context, name string, sends, recvs []peer.Move) (Plan, error)
+}
+
+// common are the methods that have the same results in a Peer and in a [peer.Peer].
+type common interface {
+	Connect(ctx context.Context, ranks ...stepvan.Rank) error
+	Mail(to stepvan.Rank, topic peer.Topic, body []byte) error
+	Listen(topic peer.Topic, f func(from stepvan.Rank, body []byte)) (stop func(), err error)
+	Group(name string, ranks []stepvan.Rank) (*peer.Group, error)
 }
 
 // Handle is what the cases use of a [peer.Handle].
@@ -44,30 +49,33 @@ type Plan interface {
 }
 
 // real is a peer as it is.
-type real struct{ *peer.Peer }
+type real struct {
+	common
+	p *peer.Peer
+}
 
 func (p real) Send(v tensor.Strided, to stepvan.Rank, tag peer.Tag) (Handle, error) {
-	return p.Peer.Send(v, to, tag)
+	return p.p.Send(v, to, tag)
 }
 
 func (p real) Recv(v tensor.Strided, from stepvan.Rank, tag peer.Tag) (Handle, error) {
-	return p.Peer.Recv(v, from, tag)
+	return p.p.Recv(v, from, tag)
 }
 
 func (p real) Expose(v tensor.Strided, o peer.WindowOptions) (Window, error) {
-	return p.Peer.Expose(v, o)
+	return p.p.Expose(v, o)
 }
 
 func (p real) Get(dst tensor.Strided, t peer.Token, at []int64) (Handle, error) {
-	return p.Peer.Get(dst, t, at)
+	return p.p.Get(dst, t, at)
 }
 
 func (p real) Put(src tensor.Strided, t peer.Token, at []int64, note []byte) (Handle, error) {
-	return p.Peer.Put(src, t, at, note)
+	return p.p.Put(src, t, at, note)
 }
 
 func (p real) Plan(ctx context.Context, name string, sends, recvs []peer.Move) (Plan, error) {
-	pl, err := p.Peer.Plan(ctx, name, sends, recvs)
+	pl, err := p.p.Plan(ctx, name, sends, recvs)
 	if err != nil {
 		return nil, err
 	}

@@ -21,7 +21,8 @@ type member struct {
 	ctx        context.Context
 	rng        *rand.Rand // the same at all members
 
-	// exchange waits until all living members have called it. It returns what each has brought, and nothing of the dead.
+	// exchange waits until all living members have called it. It returns what each has brought, and nothing of the
+	// dead.
 	exchange func(mine []byte) [][]byte
 	die      func()        // ends this member at once, as SIGKILL does
 	dead     chan struct{} // closed by die
