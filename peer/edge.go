@@ -47,10 +47,11 @@ type edge struct {
 
 // flow is how far the chunks of an edge are.
 type flow struct {
-	next     int  // the chunk that is sent or received next
-	inflight int  // chunks that the other end has not acknowledged, and pieces
-	landed   int  // chunks that have come
-	packer   bool // packing runs
+	next     int    // the chunk that is sent next, or the first one that has not come
+	early    uint64 // chunks that have come before next: bit 0 is chunk next
+	inflight int    // chunks that the other end has not acknowledged, and pieces
+	landed   int    // chunks that have come
+	packer   bool   // packing runs
 }
 
 // edgeOwner is a transfer or a plan. The calls come under Peer.mu.
@@ -159,7 +160,8 @@ func (e *edge) see(f *form, rights link.Rights) unsafe.Pointer {
 
 // begin starts a run at this end. The other end has said that it is ready, too.
 func (e *edge) begin() {
-	e.state, e.flow.next, e.flow.inflight, e.flow.landed, e.missing = edgeRunning, 0, 0, 0, 0
+	e.state, e.missing = edgeRunning, 0
+	e.flow.next, e.flow.early, e.flow.inflight, e.flow.landed = 0, 0, 0, 0
 	own, others := &e.viewed, &e.written
 	if e.out {
 		own, others = others, own

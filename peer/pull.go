@@ -39,6 +39,7 @@ type pull struct {
 	source uint32 // of merger.sources; the receiver's
 	unit   uint32 // of the merger; the receiver's
 	lo, hi int64
+	came   bool // the receiver's, while an earlier one has not
 }
 
 // pullsAhead is how many units of a merge may be asked for at once.
@@ -68,6 +69,20 @@ func (r *ring[T]) take() *T {
 	r.first = (r.first + 1) % len(r.items)
 	r.count--
 	return x
+}
+
+// arrive takes a question whose answer has come, by its place in the ring. A large piece may be placed before a small
+// one is received that was sent earlier. It returns nil for a question that does not wait.
+func (x *mergeShare) arrive(at int) *pull {
+	r := &x.queue
+	if at >= len(r.items) || (at-r.first+len(r.items))%len(r.items) >= r.count || r.items[at].came {
+		return nil
+	}
+	q := &r.items[at]
+	for q.came = true; r.count > 0 && r.items[r.first].came; {
+		r.take()
+	}
+	return q
 }
 
 // begin prepares a run, and returns the steps that it waits for.
@@ -166,7 +181,10 @@ func (t *edgeTable) expectPiece(p *Peer, m *link.Inbound) (*pull, error) {
 	if e.out || e.state != edgeRunning || e.merges == nil || e.merges.queue.count == 0 {
 		return nil, errs.Protocol("request", 56, "a peer sends a piece of %#x that nobody has asked for", m.Header.Request)
 	}
-	q := e.merges.queue.take()
+	q := e.merges.arrive(int(m.Header.Generation))
+	if q == nil {
+		return nil, errs.Protocol("generation", 64, "a peer sends piece %d, which does not come next", m.Header.Generation)
+	}
 	if n := q.bytes(); m.Header.Total != uint64(n) {
 		return nil, errs.Protocol("total", 88, "a piece of a peer has %d bytes, want %d", m.Header.Total, n)
 	}

@@ -57,7 +57,9 @@ func (e *edge) takeChunk() (m *message, chunk int, piece pull) {
 		m = e.remote.message(opChunk, e.theirs)
 		m.out.Generation = uint32(chunk)
 	} else {
+		at := e.merges.queue.first
 		m, chunk, piece = e.remote.message(opPiece, e.theirs), -1, e.merges.queue.pop()
+		m.out.Generation = uint32(at) // the same at the receiver
 	}
 	m.out.Channel, m.owner = link.ChannelPeerBulk, (*chunkSender)(e)
 	return m, chunk, piece
@@ -144,7 +146,8 @@ func (e *edge) checkStreamed() {
 	}
 }
 
-// expect checks that m is the chunk that comes next, and counts it. It returns nil for a chunk of an edge that has
+// expect checks that m is a chunk that comes next, and counts it. A large one may be placed before a small one is
+// received that was sent earlier. It returns nil for a chunk of an edge that has
 // ended, or has failed.
 func (t *edgeTable) expect(r *remote, m *link.Inbound) (*edge, error) {
 	e, err := t.find(r, m)
@@ -152,13 +155,16 @@ func (t *edgeTable) expect(r *remote, m *link.Inbound) (*edge, error) {
 		return nil, err
 	}
 	i := int(m.Header.Generation)
-	if e.out || e.state != edgeRunning || i != e.flow.next || i >= len(e.streamed.chunks) {
+	ahead := i - e.flow.next
+	if e.out || e.state != edgeRunning || ahead < 0 || ahead >= chunksInFlight || e.flow.early>>ahead&1 != 0 || i >= len(e.streamed.chunks) {
 		return nil, errs.Protocol("generation", 64, "chunk %d of a peer does not come next (want %d of %d)", i, e.flow.next, len(e.streamed.chunks))
 	}
 	if n := e.streamed.size(i); m.Header.Total != uint64(n) {
 		return nil, errs.Protocol("total", 88, "chunk %d of a peer has %d bytes, want %d", i, m.Header.Total, n)
 	}
-	e.flow.next++
+	for e.flow.early |= 1 << ahead; e.flow.early&1 != 0; e.flow.early >>= 1 {
+		e.flow.next++
+	}
 	e.busy++
 	m.User = e
 	return e, nil
@@ -197,6 +203,9 @@ func (h bulkHandler) receiveChunk(m *link.Inbound) error {
 	p.mu.Lock()
 	defer p.unlock()
 	e.unplaced()
+	if i := int(m.Header.Generation); i != e.flow.landed && e.state == edgeRunning {
+		return errs.Protocol("generation", 64, "chunk %d of a peer does not come next (want %d of %d)", i, e.flow.landed, len(e.streamed.chunks))
+	}
 	if e.flow.landed++; e.flow.landed == len(e.streamed.chunks) {
 		e.step(stepStream)
 	}
