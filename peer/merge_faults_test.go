@@ -106,9 +106,8 @@ func TestAMergeDoesNotAllocate(t *testing.T) {
 				require.NoError(t, err)
 				b, err := plans[1].Begin(version)
 				require.NoError(t, err)
-				for !a.Done() || !b.Done() {
-					_, _ = a.WaitFor(0), b.WaitFor(0)
-				}
+				require.NoError(t, a.WaitFor(-1))
+				require.NoError(t, b.WaitFor(-1))
 			}
 			for range 100 {
 				run()
