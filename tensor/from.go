@@ -167,25 +167,33 @@ func checkAligned(address uintptr, d DType) error {
 	return errs.Invalid("memory at %#x is not aligned to the %d bytes that %s needs; copy it to aligned memory", address, d.Align(), d)
 }
 
-// checkContiguous compares strides with those of a row-major layout. The
-// stride of a dimension of extent 1 never matters, and in an empty tensor none
-// does.
+// checkContiguous returns an error if the strides are not those of a contiguous tensor.
 func checkContiguous(shape Shape, strides []int64) error {
 	if len(strides) != shape.Rank() {
 		return errs.Invalid("%d strides do not fit the %d dimensions of %s", len(strides), shape.Rank(), shape)
 	}
-	if n, ok := shape.Elems(); !ok || n == 0 {
-		return nil
+	if i, want := firstGap(shape, strides); i >= 0 {
+		return errs.Invalid("the tensor is not contiguous: stride %d of dimension %d of %s should be %d; call .contiguous() first",
+			strides[i], i, shape, want)
 	}
-	want := int64(1)
+	return nil
+}
+
+// firstGap compares strides with those of a row-major layout. It returns the innermost dimension that differs, and the
+// stride that it should have, or -1. The stride of a dimension of extent 1 never matters, and in an empty tensor none
+// does. Budget: 0 allocations.
+func firstGap(shape Shape, strides []int64) (dim int, want int64) {
+	if n, ok := shape.Elems(); !ok || n == 0 {
+		return -1, 0
+	}
+	want = 1
 	for i := shape.Rank() - 1; i >= 0; i-- {
 		if d := shape.Dim(i); d != 1 {
 			if strides[i] != want {
-				return errs.Invalid("the tensor is not contiguous: stride %d of dimension %d of %s should be %d; call .contiguous() first",
-					strides[i], i, shape, want)
+				return i, want
 			}
 			want *= d
 		}
 	}
-	return nil
+	return -1, 0
 }

@@ -190,7 +190,10 @@ func (s Strided) Transpose(a, b int) (Strided, error) {
 
 // Contiguous returns the view as a tensor, and false where it is not contiguous in the order of its dimensions.
 func (s Strided) Contiguous() (Tensor, bool) {
-	if s.Check() != nil || checkContiguous(s.shape, s.Strides()) != nil {
+	if s.Check() != nil {
+		return Tensor{}, false
+	}
+	if gap, _ := firstGap(s.shape, s.Strides()); gap >= 0 {
 		return Tensor{}, false
 	}
 	t := s.memory
