@@ -54,8 +54,8 @@ var sentinels = []struct {
 }{
 	{stepvan.ErrRefused, codeRefused},
 	{stepvan.ErrPeerLost, codePeerLost},
+	{stepvan.ErrStale, codeStale}, // also where a peer says so
 	{stepvan.ErrRemote, codeRemote},
-	{stepvan.ErrStale, codeStale},
 	{stepvan.ErrWouldBlock, codeWouldBlock},
 	{stepvan.ErrBusy, codeBusy},
 	{stepvan.ErrInvalid, codeInvalid},
