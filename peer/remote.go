@@ -40,6 +40,14 @@ func (r *remote) failure(op string, err error) error {
 	return link.PeerError(op, van, r.Name, err)
 }
 
+// named is cause as the error of an operation with this peer, unless it names an instance itself.
+func (r *remote) named(cause error) error {
+	if of := (*stepvan.OpError)(nil); errors.As(cause, &of) {
+		return cause
+	}
+	return r.failure("connection", cause)
+}
+
 // notify tells those that wait for a change.
 func (r *remote) notify() {
 	if r.changed != nil {
@@ -67,7 +75,7 @@ func (r *remote) end(cause error) {
 
 // fail fails what is in flight with this peer.
 func (r *remote) fail(cause error) {
-	r.open.fail(cause) // before the messages, whose ends would have the edges tell the peer
+	r.open.fail(r.named(cause)) // before the messages, whose ends would have the edges tell the peer
 	r.peer.outbox.drop(&r.backlog, cause)
 	r.stock.fail(cause)
 	r.peer.windows.fail(r, cause)

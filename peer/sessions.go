@@ -30,9 +30,9 @@ func (h sessionHandler) Opened(s *link.Session) error {
 	case r.dead != nil:
 		return r.failure("connect", r.dead)
 	case r.session != nil:
-		return fmt.Errorf("%s has a session with this peer already", r.Name)
+		return fmt.Errorf("%w: %s has one with this peer", link.ErrNeedless, r.Name)
 	case r.dialing && s.Dialled() == "" && p.rank < r.Rank:
-		return fmt.Errorf("this peer dials %s", r.Name)
+		return fmt.Errorf("%w: this peer dials %s", link.ErrNeedless, r.Name)
 	}
 	r.session = s
 	r.grants = files.New(s, &p.memory)

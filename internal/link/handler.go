@@ -25,6 +25,10 @@ const (
 // data may not.
 func credited(c wire.Channel) bool { return c > ChannelRegister }
 
+// ErrNeedless is what [Handler.Opened] wraps to refuse a session that is not needed. There is another with the peer,
+// or this side opens it. The log does not warn of that.
+var ErrNeedless = errors.New("stepvan: one session is enough")
+
 // ErrLeft is the reason of a loss that the peer announced: it left on purpose.
 var ErrLeft = errors.New("stepvan: peer left")
 

@@ -2,6 +2,7 @@ package link
 
 import (
 	"container/list"
+	"errors"
 	"fmt"
 	"time"
 
@@ -123,7 +124,9 @@ func (x *opening) refuse(why error) {
 	if x.group == nil && !s.dialled {
 		t.unknown.add(s)
 	}
-	if t.refusals.Allow() {
+	if errors.Is(why, ErrNeedless) {
+		t.Log().Debug().Str("peer", s.String()).Err(why).Msg("connection refused")
+	} else if t.refusals.Allow() {
 		t.Log().Warn().Str("peer", s.String()).Err(why).Msg("connection refused")
 	}
 	s.mu.Lock()
