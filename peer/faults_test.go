@@ -43,6 +43,7 @@ func TestALossOpensNoSession(t *testing.T) {
 		all := pairtest.NewPeers(t, pairtest.Options{Van: v, Link: func(o *link.Options) {
 			o.Opened = func(*link.Session) { opened.Add(1) }
 		}}, 3)
+		require.NoError(t, all[0].Connect(pairtest.Context(t), 1)) // the other one does not dial then
 		x := newExchange(t, all[:2], 1<<12, 1<<10, heap, heap)
 		plans, errs := tryPlan(t, all[:2], "weights", x.sends, x.recvs)
 		require.NoError(t, errors.Join(errs...))

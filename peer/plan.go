@@ -70,6 +70,9 @@ type Plan struct {
 // number of elements, and their shapes a common division. With [Move.Wire], their types may differ. If something does
 // not fit, the error is a [*MismatchError] at both ends, and nothing is left of the plan at any peer. Plan waits until
 // all have agreed, one of them dies, or ctx ends.
+//
+// When a peer gives up and tries again at once, another one may still answer its first attempt. That one fails then,
+// and the second attempt waits for it. So let the peers meet at a barrier before they try again.
 func (p *Peer) Plan(ctx context.Context, name string, sends, recvs []Move) (*Plan, error) {
 	if name == "" || len(name) > maxName || strings.HasPrefix(name, groupKey) {
 		return nil, errs.Invalid("plan: name %s: got %d bytes, want 1 to %d, and another beginning than %s: give another",

@@ -202,6 +202,7 @@ func TestAPeerThatGivesUpAPlan(t *testing.T) {
 	_, err := all[0].Plan(ctx, "weights", sends[0], recvs[0])
 	require.ErrorIs(t, err, context.Canceled)
 	require.ErrorContains(t, err, "peer 1")
+	gather(t, groupNamed(t, all, "again"), func(int) []byte { return nil }) // peer 1 has heard of it
 	plans := planEverywhere(t, all, "weights", sends, recvs)
 	runEverywhere(t, plans, 1)
 	require.Equal(t, src.Bytes(), dst.Bytes())

@@ -19,6 +19,7 @@ type remote struct {
 	session *link.Session // open; nil without one
 	grants  *files.Grants // of session
 	dialing bool
+	met     bool          // there was a session since the last call of connect
 	dead    error         // it died, left, or the cluster is over
 	changed chan struct{} // closed at the next change of session, dialing or dead; nil when nobody waits
 	backlog messageQueue  // what the session has had no room for, or waits for the session
@@ -129,7 +130,11 @@ func (r *remote) await(ctx context.Context) error {
 
 // connect has a goroutine open the session, unless there is one or another goroutine does so.
 func (r *remote) connect() {
-	if r.session == nil && !r.dialing && !r.self() && r.dead == nil {
+	if r.session != nil || r.self() || r.dead != nil {
+		return
+	}
+	r.met = false
+	if !r.dialing {
 		r.dialing = true
 		go r.dial()
 	}
@@ -152,7 +157,7 @@ func (r *remote) dial() {
 	for {
 		_, err := p.opt.Dial(ctx, r.Rank)
 		p.mu.Lock()
-		if r.session != nil || r.dead != nil {
+		if r.met || r.dead != nil {
 			err = nil
 		}
 		if err == nil || ctx.Err() != nil || !errors.Is(err, stepvan.ErrRemote) {
@@ -173,12 +178,13 @@ func (r *remote) dial() {
 	}
 }
 
-// endDial ends the attempt to open a session if that is not needed any more: the peer has opened one, or is dead.
+// endDial ends the attempt to open a session if that is not needed any more: there is one, or was one that has been
+// lost, or the peer is dead.
 func (r *remote) endDial() bool {
 	p := r.peer
 	p.mu.Lock()
 	defer p.unlock()
-	if r.session == nil && r.dead == nil {
+	if !r.met && r.dead == nil {
 		return false
 	}
 	r.dialed(nil)

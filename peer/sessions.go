@@ -34,7 +34,7 @@ func (h sessionHandler) Opened(s *link.Session) error {
 	case r.dialing && s.Dialled() == "" && p.rank < r.Rank:
 		return fmt.Errorf("%w: this peer dials %s", link.ErrNeedless, r.Name)
 	}
-	r.session = s
+	r.session, r.met = s, true
 	r.grants = files.New(s, &p.memory)
 	r.notify()
 	r.flush()

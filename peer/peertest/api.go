@@ -48,40 +48,40 @@ type Plan interface {
 	Close(ctx context.Context) error
 }
 
-// real is a peer as it is.
-type real struct {
+// plainPeer is a peer as it is.
+type plainPeer struct {
 	common
 	p *peer.Peer
 }
 
-func (p real) Send(v tensor.Strided, to stepvan.Rank, tag peer.Tag) (Handle, error) {
+func (p plainPeer) Send(v tensor.Strided, to stepvan.Rank, tag peer.Tag) (Handle, error) {
 	return p.p.Send(v, to, tag)
 }
 
-func (p real) Recv(v tensor.Strided, from stepvan.Rank, tag peer.Tag) (Handle, error) {
+func (p plainPeer) Recv(v tensor.Strided, from stepvan.Rank, tag peer.Tag) (Handle, error) {
 	return p.p.Recv(v, from, tag)
 }
 
-func (p real) Expose(v tensor.Strided, o peer.WindowOptions) (Window, error) {
+func (p plainPeer) Expose(v tensor.Strided, o peer.WindowOptions) (Window, error) {
 	return p.p.Expose(v, o)
 }
 
-func (p real) Get(dst tensor.Strided, t peer.Token, at []int64) (Handle, error) {
+func (p plainPeer) Get(dst tensor.Strided, t peer.Token, at []int64) (Handle, error) {
 	return p.p.Get(dst, t, at)
 }
 
-func (p real) Put(src tensor.Strided, t peer.Token, at []int64, note []byte) (Handle, error) {
+func (p plainPeer) Put(src tensor.Strided, t peer.Token, at []int64, note []byte) (Handle, error) {
 	return p.p.Put(src, t, at, note)
 }
 
-func (p real) Plan(ctx context.Context, name string, sends, recvs []peer.Move) (Plan, error) {
+func (p plainPeer) Plan(ctx context.Context, name string, sends, recvs []peer.Move) (Plan, error) {
 	pl, err := p.p.Plan(ctx, name, sends, recvs)
 	if err != nil {
 		return nil, err
 	}
-	return realPlan{pl}, nil
+	return plainPlan{pl}, nil
 }
 
-type realPlan struct{ *peer.Plan }
+type plainPlan struct{ *peer.Plan }
 
-func (p realPlan) Begin(version uint64) (Handle, error) { return p.Plan.Begin(version) }
+func (p plainPlan) Begin(version uint64) (Handle, error) { return p.Plan.Begin(version) }

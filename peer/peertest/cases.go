@@ -227,15 +227,15 @@ func windows(m *member) {
 				forged := a
 				forged[19] ^= 1
 				h, err := m.peer.Get(small, forged, nil)
-				m.refused(h, err, stepvan.ErrStale, "a forged token")
+				_ = m.refused(h, err, stepvan.ErrStale, "a forged token")
 				h, err = m.peer.Get(small, a, []int64{rows - n + 1, 0})
-				m.refused(h, err, stepvan.ErrInvalid, "a part out of range")
+				_ = m.refused(h, err, stepvan.ErrInvalid, "a part out of range")
 				h, err = m.peer.Put(small, b, nil, nil)
 				m.want(err != nil || h.Wait(m.ctx) != nil, "a put on a window that may only be read")
 			}
 			if m.rank == 2 {
 				h, err := m.peer.Get(small, a, nil)
-				m.refused(h, err, stepvan.ErrRemote, "the token of another peer")
+				_ = m.refused(h, err, stepvan.ErrRemote, "the token of another peer")
 				m.wait(m.peer.Get(small, b, []int64{rows - n, 30}))
 			}
 			m.waitForAll()
@@ -249,7 +249,7 @@ func windows(m *member) {
 			m.waitForAll()
 			if m.rank == 1 {
 				h, err := m.peer.Get(small, a, nil)
-				m.refused(h, err, stepvan.ErrStale, "a window that was closed")
+				_ = m.refused(h, err, stepvan.ErrStale, "a window that was closed")
 			}
 			m.waitForAll()
 			m.free()

@@ -57,7 +57,7 @@ func Check(t testing.TB, v pairtest.Van, c Case, change func(Peer) Peer) string 
 	var found atomic.Pointer[string]
 	var wait sync.WaitGroup
 	for i, p := range all {
-		m := &member{rank: i, size: c.size, peer: real{p.Peer, p.Peer}, memory: p.Memory, shares: v.Shares, ctx: ctx, rng: rand.New(rand.NewPCG(1, 2))}
+		m := &member{rank: i, size: c.size, peer: plainPeer{p.Peer, p.Peer}, memory: p.Memory, shares: v.Shares, ctx: ctx, rng: rand.New(rand.NewPCG(1, 2))}
 		m.exchange = func(mine []byte) [][]byte { return table.exchange(i, mine) }
 		if change != nil {
 			m.peer = change(m.peer)
