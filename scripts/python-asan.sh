@@ -3,8 +3,8 @@
 # libstepvan.so with the address sanitizer. So the sanitizer sees what both do to memory, also to
 # the memory of tensors. Objects come from malloc, one by one, so that it also sees objects that were
 # freed too early. The script builds into build/asan; what is installed stays as it is. It leaves out
-# test_package.py and test_archive.py, which are about what is installed, test_steady.py, which measures
-# the memory of processes, and the tests of resharding, whose calls of the extension others make as well.
+# test_package.py and test_archive.py, which are about what is installed, and test_steady.py, which measures
+# the memory of processes. The tests of resharding make no calls of the extension that others do not make.
 #
 #   short  tests without processes of their own, and what was leaked from csrc
 #   long   those, and the others, whose processes are not searched for leaks: that takes each many seconds
