@@ -110,6 +110,7 @@ func (e *edge) packed() {
 	e.flow.packer = false
 	e.busy--
 	e.pack() // there may be room meanwhile
+	e.checkStreamed()
 	e.checkQuiet()
 }
 
@@ -131,10 +132,11 @@ func (o *chunkSender) sent(_ *message, err error) {
 	}
 }
 
-// checkStreamed notes that all chunks have gone and are acknowledged. Pieces may be asked for until the receiver says
-// that it has merged them.
+// checkStreamed notes that all chunks have gone and are acknowledged. The goroutine that has sent them looks at e no
+// more, since e may be used again from here on. Pieces may be asked for until the receiver says that it has merged
+// them.
 func (e *edge) checkStreamed() {
-	if !e.out || e.state != edgeRunning || e.flow.next < len(e.streamed.chunks) || e.flow.inflight > 0 {
+	if !e.out || e.state != edgeRunning || e.flow.packer || e.flow.next < len(e.streamed.chunks) || e.flow.inflight > 0 {
 		return
 	}
 	if e.merges != nil && e.merges.pulled > 0 && e.missing&stepNote != 0 {
