@@ -84,6 +84,7 @@ func (x *pair) match() (err error) {
 	if err := x.openEdges(); err != nil {
 		return err
 	}
+	defer x.closeFilling()
 	if x.out != nil {
 		err = x.fill(x.out, x.sends, x.forms[0], recvs)
 	}
@@ -163,6 +164,7 @@ func (x *pair) openEdges() error {
 	add := func(out bool) *edge {
 		e := &edge{remote: p.remotes[x.rank], out: out, owner: pl}
 		e.open()
+		e.busy++ // until closeFilling: a loss of the session does not give the views back that fill makes
 		pl.edges = append(pl.edges, e)
 		pl.loud++
 		pl.sends = pl.sends || out
@@ -175,6 +177,19 @@ func (x *pair) openEdges() error {
 		x.in = add(false)
 	}
 	return nil
+}
+
+// closeFilling says that the edges of the pair are filled, or never will be.
+func (x *pair) closeFilling() {
+	p := x.draft.plan.p
+	p.mu.Lock()
+	defer p.unlock()
+	for _, e := range []*edge{x.out, x.in} {
+		if e != nil {
+			e.busy--
+			e.checkQuiet()
+		}
+	}
 }
 
 // fill gives an edge its boxes, and what it brings to merges. Where this process sees the memory of the other end, it
