@@ -6,16 +6,13 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/bus"
 	"github.com/stepvan/stepvan/config"
-	"github.com/stepvan/stepvan/internal/launch"
 	"github.com/stepvan/stepvan/ps"
 )
 
@@ -55,20 +52,7 @@ the scheduler.`,
 
 // agentSettings reads the environment. DMLC_ROLE may be missing. The memory of other processes is not read.
 func agentSettings(environ []string, warnTo io.Writer) (config.Settings, error) {
-	given := config.Lookup(environ)
-	s, warnings, err := config.FromEnv(func(name string) (string, bool) {
-		value, ok := given(name)
-		if name == "DMLC_ROLE" && value == "" {
-			return string(stepvan.RolePeer), true
-		}
-		return value, ok
-	}, environ)
-	for _, w := range warnings {
-		fmt.Fprintf(warnTo, "warning: %v\n", w)
-	}
-	if err == nil && s.Role != stepvan.RolePeer {
-		err = &stepvan.ConfigError{Key: "DMLC_ROLE", Value: string(s.Role), Reason: "an agent is a peer: unset it, or start the program of that role"}
-	}
+	s, err := settingsOf(stepvan.RolePeer, environ, warnTo, "an agent is a peer")
 	s.PeerMemory = false
 	return s, err
 }
@@ -82,28 +66,13 @@ const (
 
 // runAgent serves until a signal comes, or the node ends.
 func runAgent(ctx context.Context, s config.Settings, f *agentFlags, out io.Writer) error {
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, unix.SIGINT, unix.SIGTERM)
-	defer signal.Stop(signals)
-	go func() {
-		select {
-		case got := <-signals:
-			number, _ := got.(unix.Signal)
-			stop(&launch.Interrupted{Signal: number})
-		case <-ctx.Done():
+	return untilSignal(ctx, func(ctx context.Context) error {
+		node, err := ps.Start(ctx, s, ps.ReadFrom(config.OfProcess))
+		if err != nil {
+			return err
 		}
-	}()
-	node, err := ps.Start(ctx, s, ps.ReadFrom(config.OfProcess))
-	if err == nil {
-		err = serveAgent(ctx, node, s.RootPort, f, out)
-	}
-	var interrupted *launch.Interrupted
-	if errors.As(context.Cause(ctx), &interrupted) {
-		return interrupted
-	}
-	return err
+		return serveAgent(ctx, node, s.RootPort, f, out)
+	})
 }
 
 // serveAgent runs the agent of a node, and stops the node.

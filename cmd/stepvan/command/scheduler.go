@@ -2,18 +2,14 @@ package command
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/config"
-	"github.com/stepvan/stepvan/internal/launch"
 	"github.com/stepvan/stepvan/ps"
 )
 
@@ -43,49 +39,20 @@ free port and prints it.`,
 
 // schedulerSettings reads the environment. DMLC_ROLE may be missing.
 func schedulerSettings(environ []string, warnTo io.Writer) (config.Settings, error) {
-	given := config.Lookup(environ)
-	s, warnings, err := config.FromEnv(func(name string) (string, bool) {
-		value, ok := given(name)
-		if name == "DMLC_ROLE" && value == "" {
-			return string(stepvan.RoleScheduler), true
-		}
-		return value, ok
-	}, environ)
-	for _, w := range warnings {
-		fmt.Fprintf(warnTo, "warning: %v\n", w)
-	}
-	if err == nil && s.Role != stepvan.RoleScheduler {
-		err = &stepvan.ConfigError{Key: "DMLC_ROLE", Value: string(s.Role), Reason: "this command is the scheduler: unset it, or start the program of that role"}
-	}
-	return s, err
+	return settingsOf(stepvan.RoleScheduler, environ, warnTo, "this command is the scheduler")
 }
 
 // runScheduler serves until every node has left, or a signal comes.
 func runScheduler(ctx context.Context, s config.Settings, out io.Writer) error {
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, unix.SIGINT, unix.SIGTERM)
-	defer signal.Stop(signals)
-	go func() {
-		select {
-		case got := <-signals:
-			number, _ := got.(unix.Signal)
-			stop(&launch.Interrupted{Signal: number})
-		case <-ctx.Done():
+	return untilSignal(ctx, func(ctx context.Context) error {
+		node, err := ps.Start(ctx, s, ps.ReadFrom(config.OfProcess), ps.OnListen(func(port int) {
+			if s.RootPort == 0 {
+				fmt.Fprintf(out, "DMLC_PS_ROOT_PORT=%d\n", port)
+			}
+		}))
+		if err != nil {
+			return err
 		}
-	}()
-	node, err := ps.Start(ctx, s, ps.ReadFrom(config.OfProcess), ps.OnListen(func(port int) {
-		if s.RootPort == 0 {
-			fmt.Fprintf(out, "DMLC_PS_ROOT_PORT=%d\n", port)
-		}
-	}))
-	if err == nil {
-		err = node.Stop(ctx)
-	}
-	var interrupted *launch.Interrupted
-	if errors.As(context.Cause(ctx), &interrupted) {
-		return interrupted
-	}
-	return err
+		return node.Stop(ctx)
+	})
 }
