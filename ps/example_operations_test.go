@@ -333,8 +333,9 @@ func ExampleNode_Err() {
 	h := push(worker, 1, 10)
 	check(server.Close())
 
-	fmt.Println("exchange failed:", h.Wait(c.ctx) != nil) // the server is lost, or has refused it just before
-	<-worker.Done()                                       // the cluster cannot work without it
+	err := h.Wait(c.ctx) // the server is lost, or has refused the request just before
+	fmt.Println(errors.Is(err, stepvan.ErrPeerLost) || errors.Is(err, stepvan.ErrRemote))
+	<-worker.Done() // the cluster cannot work without it
 	var lost *stepvan.OpError
 	if errors.As(worker.Err(), &lost) {
 		fmt.Println(lost.Peer)
@@ -342,7 +343,7 @@ func ExampleNode_Err() {
 	fmt.Println(errors.Is(worker.Stop(c.ctx), stepvan.ErrPeerLost))
 	check(c.scheduler.Stop(c.ctx)) // its log has the death
 	// Output:
-	// exchange failed: true
+	// true
 	// server 0
 	// true
 }
