@@ -25,7 +25,7 @@ type Part struct {
 const maxTime = 10 * time.Second
 
 // ParseTimes reads one time (100us), a range (100us-1ms), or a mixture (90%100us+10%5ms), whose
-// parts may be ranges. A time of 0 alone means that the server does not compute.
+// parts may be ranges. If all times are 0, the server does not compute.
 func ParseTimes(s string) (Times, error) {
 	if !strings.Contains(s, "%") {
 		p, err := parsePart(s, s)
@@ -47,11 +47,16 @@ func ParseTimes(s string) (Times, error) {
 		if err != nil {
 			return nil, err
 		}
-		p.Share = share / 100
+		if p.Share = share / 100; p.Share == 0 {
+			return nil, errs.Invalid("the share %q of %q is too small", text.Cut(percent), text.Cut(s))
+		}
 		times, sum = append(times, p), sum+share
 	}
 	if math.Abs(sum-100) > 1e-6 {
 		return nil, errs.Invalid("the shares of %q are wrong (got %.6g %%, want 100 %%): write a mixture like 90%%100us+10%%5ms", text.Cut(s), sum)
+	}
+	if times.most() == 0 {
+		return nil, nil
 	}
 	return times, nil
 }
@@ -100,7 +105,7 @@ func (t Times) String() string {
 			s += "-" + formatTime(p.Most)
 		}
 		if len(t) > 1 || p.Share != 1 {
-			s = strconv.FormatFloat(p.Share*100, 'g', 6, 64) + "%" + s
+			s = strconv.FormatFloat(p.Share*100, 'g', 12, 64) + "%" + s
 		}
 		parts = append(parts, s)
 	}

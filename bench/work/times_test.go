@@ -15,17 +15,20 @@ func TestTimes(t *testing.T) {
 		want  Times
 		again string // how String writes it; "" is as it was
 	}{
-		"0":                         {nil, ""},
-		"0s":                        {nil, "0"},
-		"100us":                     {Times{{1, 100 * us, 100 * us}}, ""},
-		"0.1ms":                     {Times{{1, 100 * us, 100 * us}}, "100us"},
-		" 1.5ms ":                   {Times{{1, 1500 * us, 1500 * us}}, "1.5ms"},
-		"100us-1ms":                 {Times{{1, 100 * us, ms}}, ""},
-		"0-1ms":                     {Times{{1, 0, ms}}, "0s-1ms"},
-		"90%100us+10%5ms":           {Times{{0.9, 100 * us, 100 * us}, {0.1, 5 * ms, 5 * ms}}, ""},
-		"50% 1ms-2ms + 50% 0":       {Times{{0.5, ms, 2 * ms}, {0.5, 0, 0}}, "50%1ms-2ms+50%0s"},
-		"33.3%1ms+33.3%2ms+33.4%3s": {Times{{0.333, ms, ms}, {0.333, 2 * ms, 2 * ms}, {0.334, 3 * time.Second, 3 * time.Second}}, ""},
-		"100%1ms":                   {Times{{1, ms, ms}}, "1ms"},
+		"0":                          {nil, ""},
+		"0s":                         {nil, "0"},
+		"100us":                      {Times{{1, 100 * us, 100 * us}}, ""},
+		"0.1ms":                      {Times{{1, 100 * us, 100 * us}}, "100us"},
+		" 1.5ms ":                    {Times{{1, 1500 * us, 1500 * us}}, "1.5ms"},
+		"100us-1ms":                  {Times{{1, 100 * us, ms}}, ""},
+		"0-1ms":                      {Times{{1, 0, ms}}, "0s-1ms"},
+		"90%100us+10%5ms":            {Times{{0.9, 100 * us, 100 * us}, {0.1, 5 * ms, 5 * ms}}, ""},
+		"50% 1ms-2ms + 50% 0":        {Times{{0.5, ms, 2 * ms}, {0.5, 0, 0}}, "50%1ms-2ms+50%0s"},
+		"33.3%1ms+33.3%2ms+33.4%3s":  {Times{{0.333, ms, ms}, {0.333, 2 * ms, 2 * ms}, {0.334, 3 * time.Second, 3 * time.Second}}, ""},
+		"100%1ms":                    {Times{{1, ms, ms}}, "1ms"},
+		"100%0":                      {nil, "0"},
+		"50%0+50%0s":                 {nil, "0"},
+		"33.3333333%0+66.6666667%1s": {Times{{0.333333333, 0, 0}, {0.666666667, time.Second, time.Second}}, "33.3333333%0s+66.6666667%1s"},
 	} {
 		t.Run(text, func(t *testing.T) {
 			got, err := ParseTimes(text)
@@ -61,6 +64,7 @@ func TestWrongTimes(t *testing.T) {
 		"90%100us":          "(got 90 %, want 100 %)",
 		"0%1ms+100%2ms":     `part "0%1ms" of`,
 		"NaN%1ms":           "has no share",
+		"1e-323%1ms":        "is too small",
 		"-10%1ms+110%2ms":   "has no share",
 		"50%1ms+50%":        `time "" of "50%1ms+50%" is unknown`,
 		"50%1ms+50%2ms-1ms": "ends before it begins",

@@ -203,9 +203,13 @@ func windows(m *member) {
 			x := m.empty(at, rows*width)
 			fill(x, 9)
 			var token []byte
+			notes := make(chan string, 1)
 			if m.rank == 0 {
 				var err error
-				w, err = m.peer.Expose(m.cols(x, width, 0, width), peer.WindowOptions{Rights: peer.RightRead | peer.RightWrite, Peers: []stepvan.Rank{1}})
+				w, err = m.peer.Expose(m.cols(x, width, 0, width), peer.WindowOptions{
+					Rights: peer.RightRead | peer.RightWrite, Peers: []stepvan.Rank{1},
+					Note: func(from stepvan.Rank, note []byte) { notes <- fmt.Sprint(from, " ", string(note)) },
+				})
 				m.must(err, "expose")
 				readOnly, err = m.peer.Expose(m.cols(x, width, 0, width), peer.WindowOptions{})
 				m.must(err, "expose")
@@ -222,7 +226,7 @@ func windows(m *member) {
 					m.want(got == 9<<32+(rows-n+int64(i)/20)*width+30+int64(i)%20, "wrong element %d in a get", i)
 				}
 				fill(part, 11)
-				m.wait(m.peer.Put(small, a, []int64{0, 7}, nil))
+				m.wait(m.peer.Put(small, a, []int64{0, 7}, []byte("written")))
 				poison(part)
 				forged := a
 				forged[19] ^= 1
@@ -240,6 +244,12 @@ func windows(m *member) {
 			}
 			m.waitForAll()
 			if m.rank == 0 {
+				select {
+				case note := <-notes:
+					m.want(note == "1 written", "wrong note %q of a put", note)
+				case <-m.ctx.Done():
+					m.must(m.ctx.Err(), "the note of a put")
+				}
 				for i := range n * 20 {
 					m.want(x[i/20*width+7+i%20] == 11<<32+i, "element %d of a put is missing", i)
 				}
