@@ -29,7 +29,7 @@ PGO ?= $(CURDIR)/cmd/stepvan/default.pgo
 PREFIX  ?= /usr/local
 DESTDIR ?=
 
-.PHONY: help build capi install compat demo demo-torch demo-refit test race test-rdma oracle check lint docs wheel installed-wheel pytest pytest-asan pyexamples bench pgo gobench fuzz fuzz-short soak stress clean FORCE
+.PHONY: help build capi install compat demo demo-torch demo-refit test race test-rdma test-cuda bench-cuda oracle check lint docs wheel installed-wheel pytest pytest-asan pyexamples bench pgo gobench fuzz fuzz-short soak stress clean FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -137,6 +137,12 @@ pytest: installed-wheel ## test the wheel with torch, numpy and ml_dtypes, and c
 
 pytest-asan: ## test the Python extension under the address and undefined behaviour sanitizers, and for leaks (minutes)
 	scripts/python-asan.sh long
+
+test-cuda: ## test the installed package on a device of CUDA: PYTHON is an interpreter with torch for CUDA, pytest and stepvan
+	scripts/cuda/run.sh test
+
+bench-cuda: ## measure exchanges of tensors of CUDA, and copies of batches, beside their limits
+	scripts/cuda/run.sh bench
 
 pyexamples: installed-wheel ## test the examples in Python: programs of StepMesh, the model split in torch, the refit
 	scripts/python.sh examples
