@@ -5,8 +5,8 @@
 #   scripts/oracle.sh [record|install|refit]
 #
 # It makes the recordings anew, which must be the bytes in layout/testdata. Then it compares thousands of further cases,
-# and runs Megatron-core's refit over the wheel's service. With refit it does only that. With record it writes the
-# recordings into layout/testdata instead, and with install it only installs.
+# and runs refits over the wheel: Megatron-core's own, and one between two jobs of torchrun. With refit it does only that.
+# With record it writes the recordings into layout/testdata instead, and with install it only installs.
 #
 # ORACLE_PYTHON names the interpreter. ORACLE_SEED is the seed of the further cases.
 set -euo pipefail
@@ -159,6 +159,28 @@ refit() {
 		return 1
 	}
 	grep -o 'rank .*same bytes' "$log" | sort
+	torchrun_jobs "$wheel"
+}
+
+# torchrun_jobs WHEEL runs a refit between two jobs of torchrun.
+torchrun_jobs() {
+	local log=$logs/refit-torchrun.log port side status=0 jobs=()
+	port=$("$env/bin/python" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+	for side in train:4 serve:3; do
+		CUDA_VISIBLE_DEVICES='' OMP_NUM_THREADS=1 GLOO_SOCKET_IFNAME=lo PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$1 \
+			timeout --kill-after=20 300 "$env/bin/torchrun" --standalone --nproc_per_node "${side#*:}" \
+			"$PWD/scripts/oracle/refit_torchrun.py" "${side%:*}" "127.0.0.1:$port" >"$log.${side%:*}" 2>&1 </dev/null &
+		jobs+=("$!")
+	done
+	for side in "${jobs[@]}"; do
+		wait "$side" || status=1
+	done
+	if [[ $status != 0 ]]; then
+		tail -n 60 "$log".*
+		echo "refit_torchrun.py has failed: the whole output is in $log.*" >&2
+		return 1
+	fi
+	grep -ho 'peer .*both jobs' "$log".* | sort
 }
 
 case ${1:-} in
@@ -167,6 +189,7 @@ case ${1:-} in
 	prepare
 	compare
 	further
+	refit
 	echo "layout and reshard agree with torch and megatron-core"
 	;;
 record)
