@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/stepvan/stepvan/internal/race"
 	"github.com/stepvan/stepvan/tensor"
 )
 
@@ -383,7 +384,7 @@ func TestPeersAllocateNothing(t *testing.T) {
 		round()
 	}
 	got := testing.AllocsPerRun(500, round)
-	if !raceEnabled {
+	if !race.Enabled {
 		require.Less(t, got, 1.0)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/stepvan/stepvan/capi/internal/numbers"
+	"github.com/stepvan/stepvan/internal/race"
 )
 
 // cluster is a scheduler, a worker and a server of this process, as a C program would have them.
@@ -146,7 +147,7 @@ func TestExchangesAllocateNothing(t *testing.T) {
 		x.round()
 		goReleased(owners, 8)
 	})
-	if !raceEnabled {
+	if !race.Enabled {
 		require.Less(t, got, 1.0)
 	}
 }
@@ -165,7 +166,7 @@ func TestRespondCopyAllocatesNothing(t *testing.T) {
 		round()
 	}
 	got := testing.AllocsPerRun(500, round)
-	if !raceEnabled {
+	if !race.Enabled {
 		require.Less(t, got, 1.0)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/stepvan/stepvan/internal/race"
 	"github.com/stepvan/stepvan/ps"
 	"github.com/stepvan/stepvan/van/memvan"
 )
@@ -180,7 +181,7 @@ func TestNamedMemoryAllocatesNothing(t *testing.T) {
 		x.round()
 	}
 	got := testing.AllocsPerRun(200, x.round)
-	if !raceEnabled {
+	if !race.Enabled {
 		require.Less(t, got, 1.0)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/stepvan/stepvan/internal/race"
 	"github.com/stepvan/stepvan/tensor"
 )
 
@@ -141,7 +142,7 @@ func TestViewsAllocateNothing(t *testing.T) {
 		}
 	}
 	round()
-	if got := testing.AllocsPerRun(100, round); !raceEnabled {
+	if got := testing.AllocsPerRun(100, round); !race.Enabled {
 		require.Zero(t, got)
 	}
 }

@@ -8,10 +8,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/race"
 )
 
 // pairs is how many random pairs of layouts each test takes.
-const pairs = 5000
+var pairs = race.Fewer(5000)
 
 // TestParts compares the parts of random layouts with lists of indices.
 func TestParts(t *testing.T) {

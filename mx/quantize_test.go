@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/race"
 	"github.com/stepvan/stepvan/tensor"
 )
 
@@ -226,7 +227,7 @@ func TestLargeMatrix(t *testing.T) {
 }
 
 func TestAllocations(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
 	from, codes := raw(t, tensor.BFloat16, 256, 512), raw(t, tensor.Float8E4M3FN, 256, 512)

@@ -13,6 +13,7 @@ import (
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/cast"
 	"github.com/stepvan/stepvan/internal/pairtest"
+	"github.com/stepvan/stepvan/internal/race"
 	"github.com/stepvan/stepvan/peer"
 	"github.com/stepvan/stepvan/tensor"
 )
@@ -190,7 +191,7 @@ func TestAPlanMerges(t *testing.T) {
 					continue // integers have no mean, and each merge is for some of the types
 				}
 				dims := []int64{1 + r.Int64N(30), 1 + r.Int64N(30), 1 + r.Int64N(3)}
-				if (i == 3 || i == 4) && !raceEnabled { // which would take minutes
+				if (i == 3 || i == 4) && !race.Enabled { // which would take minutes
 					dims = []int64{3, 300, 300} // several units
 				}
 				m := newMerge(t, all, r, c, op, dims, randomView(t, all[0], r, c[2], dims), func(i int, d tensor.DType) tensor.Strided {

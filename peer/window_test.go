@@ -128,7 +128,8 @@ func TestAWindowOfAPeerThatDies(t *testing.T) {
 		h, err := all[1].Get(dst.Strided(), w.Token(), nil)
 		finish(t, h, err)
 		require.NoError(t, all[0].Transport.Abort())
-		for err = nil; err == nil; { // until the loss is known
+		all[1].Service.Lost(all[0].Members()[0].ID, stepvan.ErrPeerLost) // as the scheduler says
+		for err = nil; err == nil; {                                     // until the loss is known
 			if h, err = all[1].Get(dst.Strided(), w.Token(), nil); err == nil {
 				err = h.Wait(pairtest.Context(t))
 			}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/stepvan/stepvan/internal/race"
 	"github.com/stepvan/stepvan/ps"
 	"github.com/stepvan/stepvan/tensor"
 )
@@ -62,7 +63,7 @@ const steadyBytes = 64 << 10
 
 // AllocsPerRun counts those of all goroutines: worker, server and both background drivers.
 func TestExchangesDoNotAllocate(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
 	for _, van := range vans() {

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/race"
 	"github.com/stepvan/stepvan/internal/shm"
 	"github.com/stepvan/stepvan/internal/verbs"
 	"github.com/stepvan/stepvan/van"
@@ -89,7 +90,7 @@ func TestAnEchoIsTwoWorkRequests(t *testing.T) {
 		require.Zero(t, c.Reads)
 		require.LessOrEqual(t, c.ReceiveDoorbells, uint64(n/4))
 	}
-	if !raceEnabled {
+	if !race.Enabled {
 		require.Zero(t, allocated)
 	}
 }
@@ -152,7 +153,7 @@ func TestAnExchangeIsFourWorkRequests(t *testing.T) {
 // Messages one way, through a send queue of 16. Credit comes back by a write of 8 bytes for half a ring.
 func TestAStreamOfSmallMessages(t *testing.T) {
 	n := 200_000
-	if testing.Short() || raceEnabled {
+	if testing.Short() || race.Enabled {
 		n = 20_000
 	}
 	d := newDuo(t, Options{SendRequests: 16})

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stepvan/stepvan/internal/race"
 	"github.com/stepvan/stepvan/internal/vantest"
 	"github.com/stepvan/stepvan/van"
 )
@@ -17,7 +18,7 @@ func TestVan(t *testing.T) {
 		switch {
 		case testing.Short() && i > 0, m.iWARP() && (f.Name == "rdma-windows" || f.Name == "rdma-immediate" || f.Name == "rdma-paths"):
 			continue
-		case raceEnabled && f.Name == "rdma-paths":
+		case race.Enabled && f.Name == "rdma-paths":
 			continue // the tests of paths run under the race detector, and the suite takes minutes
 		}
 		t.Run(f.Name, func(t *testing.T) { vantest.Run(t, f) })

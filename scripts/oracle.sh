@@ -5,8 +5,8 @@
 #   scripts/oracle.sh [record|install|refit]
 #
 # It makes the recordings anew, which must be the bytes in layout/testdata. Then it compares thousands of further cases,
-# and runs refits over the wheel: Megatron-core's own, and one between two jobs of torchrun. With refit it does only that.
-# With record it writes the recordings into layout/testdata instead, and with install it only installs.
+# and runs refits over the wheel: Megatron-core's own, and one between two jobs of torchrun. With refit it does only
+# that. With record it writes the recordings into layout/testdata instead, and with install it only installs.
 #
 # ORACLE_PYTHON names the interpreter. ORACLE_SEED is the seed of the further cases.
 set -euo pipefail

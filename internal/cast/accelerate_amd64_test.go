@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/stepvan/stepvan/internal/race"
 	"github.com/stepvan/stepvan/tensor"
 )
 
@@ -61,7 +62,7 @@ func sameElements(d tensor.DType, a, b []byte, computed bool) bool {
 func TestAssembly(t *testing.T) {
 	for set, l := range sets() {
 		eachLoop(l, func(name string, to, from tensor.DType, assembly, plain loop) {
-			for seed := range uint64(400) {
+			for seed := range race.Fewer(uint64(400)) {
 				r := rand.New(rand.NewPCG(seed, 8))
 				n := r.IntN(150)
 				source, room := make([]byte, n*from.Size()+8), make([]byte, n*to.Size()+16)
@@ -142,7 +143,7 @@ func TestPastTheCaches(t *testing.T) {
 				right, err := p.kernel(to, from, Overwrite)
 				require.NoError(t, err)
 				source := operandsOf(from, true)
-				for seed := range uint64(300) {
+				for seed := range race.Fewer(uint64(300)) {
 					r := rand.New(rand.NewPCG(seed, 10))
 					n, at, offset := r.IntN(1000), r.IntN(100), r.IntN(2*lineBytes)
 					if seed == 0 {

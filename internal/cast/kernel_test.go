@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/race"
 	"github.com/stepvan/stepvan/tensor"
 )
 
@@ -141,7 +142,7 @@ func TestMergesAllocateNothing(t *testing.T) {
 			k, err := New(to, from, Sum)
 			require.NoError(t, err)
 			allocations := testing.AllocsPerRun(10, func() { k.Run(first(x), first(y), 5000) })
-			if !raceEnabled {
+			if !race.Enabled {
 				require.Zero(t, allocations, "%s %s", to, from)
 			}
 		}

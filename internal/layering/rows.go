@@ -32,6 +32,7 @@ var nobody = []string{"-"}
 // rows is the architecture, from the ground up.
 var rows = []row{
 	{path: "internal/text", level: 0},
+	{path: "internal/race", level: 0, tests: true},
 	{path: "", level: 1}, // the errors, for programs too
 	{path: "internal/errs", level: 2},
 	{path: "internal/sys", level: 2},

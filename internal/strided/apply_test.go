@@ -8,6 +8,8 @@ import (
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/stepvan/stepvan/internal/race"
 )
 
 // number is an element of any size in little endian.
@@ -44,7 +46,7 @@ func mixStep(to, from int64, reads bool, most *int) func(a, b unsafe.Pointer, n 
 // Any two layouts of a shape, of elements of two sizes: each element is what the step makes of it, and nothing else of
 // the destination has changed.
 func TestApplyToAnyLayouts(t *testing.T) {
-	for seed := range uint64(1500) {
+	for seed := range race.Fewer(uint64(1500)) {
 		r := rand.New(rand.NewPCG(seed, 7))
 		sizes := []int64{1, 2, 4, 8}
 		a, b, reads := sizes[r.IntN(4)], sizes[r.IntN(4)], r.IntN(2) == 0
@@ -102,7 +104,7 @@ func TestApplyAllocatesNothing(t *testing.T) {
 	for _, dims := range [][]Dim{{{64, 128, 256}, {64, 2, 4}}, {{16, 2, 256}, {16, 32, 4}}} {
 		w := Between(2, 4, dims...)
 		allocations := testing.AllocsPerRun(10, func() { w.Apply(unsafe.Pointer(&to[0]), unsafe.Pointer(&from[0]), false, nothing) })
-		if !raceEnabled {
+		if !race.Enabled {
 			require.Zero(t, allocations)
 		}
 	}

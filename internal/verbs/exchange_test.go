@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/race"
 )
 
 func fill(b []byte, seed byte) {
@@ -511,7 +512,7 @@ func TestHugePages(t *testing.T) {
 
 // Budget: a message costs no allocation on either side.
 func TestPostAndPollDoNotAllocate(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
 	a, b := pair(t)

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/stepvan/stepvan/internal/race"
 )
 
 func TestDemoWithoutModel(t *testing.T) {
@@ -49,7 +51,7 @@ func TestDemoWithTheModel(t *testing.T) {
 	if _, ok := os.LookupEnv("STEPVAN_TEST_REQUIRE_MODEL"); !ok {
 		t.Skip("STEPVAN_TEST_REQUIRE_MODEL is not set: the model of 83 MB may not be there")
 	}
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the demo without the model runs the same goroutines; under the race detector the model computes for a minute")
 	}
 	code, out, errOut := run(t, "demo", "-n", "1w2s", "--trace", filepath.Join(t.TempDir(), "trace.json"))

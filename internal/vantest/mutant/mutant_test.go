@@ -5,6 +5,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/stepvan/stepvan/internal/race"
 	"github.com/stepvan/stepvan/internal/vantest"
 	"github.com/stepvan/stepvan/internal/vantest/faults"
 	"github.com/stepvan/stepvan/van"
@@ -66,7 +67,7 @@ func TestNoMutationPasses(t *testing.T) {
 }
 
 func TestEveryMutationIsCaught(t *testing.T) {
-	if raceDetector {
+	if race.Enabled {
 		t.Skip("some mutations race, and the detector would fail the test for it; it watches the suite in the tests of the vans")
 	}
 	for form, o := range forms {

@@ -1,5 +1,0 @@
-//go:build cgo && !race
-
-package main
-
-const raceEnabled = false

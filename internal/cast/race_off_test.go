@@ -1,5 +1,0 @@
-//go:build !race
-
-package cast
-
-const raceEnabled = false

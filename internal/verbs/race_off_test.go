@@ -1,6 +1,0 @@
-//go:build cgo && !race
-
-package verbs
-
-// raceEnabled: the detector makes allocations of its own.
-const raceEnabled = false

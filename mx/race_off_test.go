@@ -1,5 +1,0 @@
-//go:build !race
-
-package mx
-
-const raceEnabled = false

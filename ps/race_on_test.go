@@ -1,5 +1,0 @@
-//go:build race
-
-package ps_test
-
-const raceEnabled = true
