@@ -6,7 +6,6 @@ import "C"
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"sync"
 	"unsafe"
 
@@ -137,12 +136,7 @@ func (w *watch) await(ctx context.Context) error {
 }
 
 // noWatch is the error of a number without a watch.
-func noWatch(number cUint64) error {
-	if watches.Fate(numbers.ID(number)) == numbers.Swept {
-		return &coded{codeClosed, fmt.Errorf("watch %d ended with its node, which was closed", number)}
-	}
-	return missing(&watches, "watch", "was closed", number)
-}
+func noWatch(number cUint64) error { return missing(&watches, "watch", "was closed", number) }
 
 // goWatchNext implements
 //

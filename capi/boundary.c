@@ -400,6 +400,18 @@ int32_t stepvan_group_all_gather(uint64_t group, const void *data, uint64_t byte
 	return forked ? refuse(error) : goGroupAllGather(group, (void *)data, bytes, handle, error);
 }
 
+int32_t stepvan_group_broadcast(uint64_t group, const stepvan_view *view, uint32_t root, uint64_t owner, uint64_t *handle, stepvan_error *error)
+{
+	return forked ? refuse(error) : goGroupBroadcast(group, (stepvan_view *)view, root, owner, handle, error);
+}
+
+int32_t stepvan_group_reduce(uint64_t group, const stepvan_view *view, const stepvan_view *into, uint32_t merge, uint32_t root,
+        uint64_t owner, uint64_t *handle, stepvan_error *error)
+{
+	return forked ? refuse(error)
+	              : goGroupReduce(group, (stepvan_view *)view, (stepvan_view *)into, merge, root, owner, handle, error);
+}
+
 int32_t stepvan_gathered(uint64_t node, uint64_t handle, uint64_t member, void *data, uint64_t capacity, uint64_t *bytes, stepvan_error *error)
 {
 	return forked ? refuse(error) : goGathered(node, handle, member, data, capacity, bytes, error);

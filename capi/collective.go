@@ -15,25 +15,36 @@ import (
 // goroutine of its own, so that C waits for it in slices.
 type collective struct {
 	node  *node
-	op    string // for errors
+	op    string          // for errors
+	ctx   context.Context // ends with it
 	stop  context.CancelFunc
 	over  chan struct{} // closed when err and parts are set
 	err   error
 	parts [][]byte // of an all-gather, by member
 }
 
-// begin begins a collective, which fails after a limit. A negative one means for ever.
-func (n *node) begin(op string, limit time.Duration, f func(ctx context.Context, c *collective) error) *collective {
-	ctx, stop := limited(limit)
-	c := &collective{node: n, op: op, stop: stop, over: make(chan struct{})}
+// newCollective makes a collective, which fails after a limit. A negative one means for ever. start or stop follows.
+func newCollective(op string, limit time.Duration, n *node) *collective {
+	c := &collective{node: n, op: op, over: make(chan struct{})}
+	c.ctx, c.stop = limited(limit)
+	return c
+}
+
+func (c *collective) start(f func(ctx context.Context, c *collective) error) {
 	go func() {
 		defer close(c.over)
-		defer stop()
-		c.err = n.shielded(op, func() error { return f(ctx, c) })
+		defer c.stop()
+		c.err = c.node.shielded(c.op, func() error { return f(c.ctx, c) })
 		if codeOf(c.err) == codeTimeout {
 			c.err = &coded{codeExpired, c.err}
 		}
 	}()
+}
+
+// begin makes a collective and starts it.
+func (n *node) begin(op string, limit time.Duration, f func(ctx context.Context, c *collective) error) *collective {
+	c := newCollective(op, limit, n)
+	c.start(f)
 	return c
 }
 

@@ -33,10 +33,14 @@ func invalid(format string, args ...any) error {
 	return &coded{codeInvalid, fmt.Errorf(format, args...)}
 }
 
-// missing is the error of a number that names nothing in a table: it never did, or its value has ended.
+// missing is the error of a number that names nothing in a table: it never did, or its value has ended, perhaps with
+// its node.
 func missing[T any](t *numbers.Table[T], what, ended string, id cUint64) error {
-	if t.Fate(numbers.ID(id)) == numbers.Unknown {
+	switch t.Fate(numbers.ID(id)) {
+	case numbers.Unknown:
 		return &coded{codeStale, fmt.Errorf("%d is not the number of a %s", id, what)}
+	case numbers.Swept:
+		return &coded{codeClosed, fmt.Errorf("%s %d ended with its node, which was closed", what, id)}
 	}
 	return &coded{codeStale, fmt.Errorf("%s %d %s", what, id, ended)}
 }

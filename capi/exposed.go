@@ -5,7 +5,6 @@ import "C"
 
 import (
 	"context"
-	"fmt"
 	"unsafe"
 
 	"github.com/stepvan/stepvan"
@@ -76,12 +75,7 @@ func expose(n *node, k *call, view *cView, flags cUint32, ranks []stepvan.Rank, 
 }
 
 // noWindow is the error of a number without a window.
-func noWindow(number cUint64) error {
-	if exposures.Fate(numbers.ID(number)) == numbers.Swept {
-		return &coded{codeClosed, fmt.Errorf("window %d ended with its node, which was closed", number)}
-	}
-	return missing(&exposures, "window", "was closed", number)
-}
+func noWindow(number cUint64) error { return missing(&exposures, "window", "was closed", number) }
 
 // goUnexpose implements
 //

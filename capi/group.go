@@ -7,11 +7,13 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math"
 	"sync"
 	"unsafe"
 
 	"github.com/stepvan/stepvan/capi/internal/numbers"
 	"github.com/stepvan/stepvan/peer"
+	"github.com/stepvan/stepvan/tensor"
 )
 
 // group is a number from stepvan_group to stepvan_group_close.
@@ -57,23 +59,12 @@ func goGroup(id cUint64, name *C.char, ranks *cUint32, count cUint64, number *cU
 	})
 }
 
-// noGroup is the error of a number without a group.
-func noGroup(number cUint64) error {
-	if groups.Fate(numbers.ID(number)) == numbers.Swept {
-		return &coded{codeClosed, fmt.Errorf("group %d ended with its node, which was closed", number)}
-	}
-	return missing(&groups, "group", "was closed", number)
+// onGroup is half for a call on a group.
+func onGroup(number cUint64, e *cError, f func(*group) error) cCode {
+	return onMade(&groups, "group", number, e, f)
 }
 
-// onGroup is half for a call on a group. A panic ends the node of the group, too.
-func onGroup(number cUint64, e *cError, f func(*group) error) (code cCode) {
-	g, ok := groups.Get(numbers.ID(number))
-	if !ok {
-		return fail(e, noGroup(number))
-	}
-	defer guardOf(g.node, e, &code)
-	return result(e, f(g))
-}
+func (g *group) of() *node { return g.node }
 
 // goGroupBarrier implements
 //
@@ -105,19 +96,74 @@ func goGroupAllGather(number cUint64, data unsafe.Pointer, n cUint64, handle *cU
 	})
 }
 
+// goGroupBroadcast implements
+//
+//	int32_t stepvan_group_broadcast(uint64_t group, const stepvan_view *view, uint32_t root, uint64_t owner,
+//	    uint64_t *handle, stepvan_error *error);
+//
+//export goGroupBroadcast
+func goGroupBroadcast(number cUint64, view *C.stepvan_view, root cUint32, owner cUint64, handle *cUint64, e *cError) cCode {
+	return onGroup(number, e, func(g *group) error {
+		if view == nil {
+			return isNull("view")
+		}
+		b := borrow(owner, g.node)
+		v, err := b.view(view)
+		if err != nil {
+			return b.refuse(err)
+		}
+		return b.refuse(g.begin("broadcast", handle, func(ctx context.Context, _ *collective) error {
+			defer b.end(true)
+			return g.live.Broadcast(ctx, v, int(root))
+		}))
+	})
+}
+
+// goGroupReduce implements
+//
+//	int32_t stepvan_group_reduce(uint64_t group, const stepvan_view *view, const stepvan_view *into, uint32_t merge,
+//	    uint32_t root, uint64_t owner, uint64_t *handle, stepvan_error *error);
+//
+//export goGroupReduce
+func goGroupReduce(number cUint64, view, into *C.stepvan_view, merge, root cUint32, owner cUint64, handle *cUint64, e *cError) cCode {
+	return onGroup(number, e, func(g *group) error {
+		is := int(root) == g.live.Index()
+		switch {
+		case view == nil || into == nil && is:
+			return isNull("view, and into at the root,")
+		case merge > math.MaxUint8:
+			return invalid("merge: there is no such merge (got %d): use the constants of stepvan_merge", merge)
+		}
+		b := borrow(owner, g.node)
+		from, err := b.view(view)
+		var to tensor.Strided
+		if err == nil && is {
+			to, err = b.view(into)
+		}
+		if err != nil {
+			return b.refuse(err)
+		}
+		return b.refuse(g.begin("reduce", handle, func(ctx context.Context, _ *collective) error {
+			defer b.end(true)
+			return g.live.Reduce(ctx, from, to, peer.Merge(merge), int(root))
+		}))
+	})
+}
+
 // begin begins an operation of the group. An earlier one loses its number, and its result.
 func (g *group) begin(op string, handle *cUint64, f func(context.Context, *collective) error) error {
 	if handle == nil {
 		return isNull("handle")
 	}
 	return g.claim(op, func() (*collective, error) {
-		c := g.node.begin(op+" of group "+g.name, -1, f)
+		c := newCollective(op+" of group "+g.name, -1, g.node)
 		id := g.recent.add(c)
 		if id == 0 {
 			c.stop()
 			return nil, tooMany("operations of groups")
 		}
 		*handle = cUint64(id)
+		c.start(f)
 		return c, nil
 	})
 }
@@ -185,7 +231,7 @@ func goGroupClose(number cUint64, e *cError) cCode {
 	return half(e, func() error {
 		g, ok := groups.Take(numbers.ID(number))
 		if !ok {
-			return noGroup(number)
+			return missing(&groups, "group", "was closed", number)
 		}
 		g.end()
 		return nil

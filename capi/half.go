@@ -3,7 +3,11 @@ package main
 // #include "boundary.h"
 import "C"
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"github.com/stepvan/stepvan/capi/internal/numbers"
+)
 
 // half runs the Go half of a function of stepvan.h: a panic ends here, and an error becomes a code and a text.
 func half(e *cError, f func() error) (code cCode) {
@@ -43,6 +47,16 @@ func onNumber(id cUint64, e *cError, find func(cUint64) (*node, error), f func(*
 		err = f(n)
 	}
 	return result(e, err)
+}
+
+// onMade is half for a call on something of a node that has a number of its own. A panic ends the node, too.
+func onMade[T interface{ of() *node }](t *numbers.Table[T], what string, number cUint64, e *cError, f func(T) error) (code cCode) {
+	made, ok := t.Get(numbers.ID(number))
+	if !ok {
+		return fail(e, missing(t, what, "was closed", number))
+	}
+	defer guardOf(made.of(), e, &code)
+	return result(e, f(made))
 }
 
 // array is the caller's array for a list. count always gets the list's length.

@@ -219,12 +219,7 @@ func (m *mailbox) number(number *cUint64) error {
 }
 
 // noMailbox is the error of a number without a mailbox.
-func noMailbox(number cUint64) error {
-	if mailboxes.Fate(numbers.ID(number)) == numbers.Swept {
-		return &coded{codeClosed, fmt.Errorf("mailbox %d ended with its node, which was closed", number)}
-	}
-	return missing(&mailboxes, "mailbox", "was closed", number)
-}
+func noMailbox(number cUint64) error { return missing(&mailboxes, "mailbox", "was closed", number) }
 
 // goMailboxNext implements
 //

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/stepvan/stepvan/internal/race"
+	"github.com/stepvan/stepvan/peer"
 	"github.com/stepvan/stepvan/tensor"
 )
 
@@ -358,6 +359,74 @@ func TestGroupsOfC(t *testing.T) {
 	require.Equal(t, codeInvalid, goGroup(r.peers[0], name, ranks, 1, number, r.e), "this peer is not a member")
 	require.Equal(t, codeInvalid, goGroup(r.peers[0], nil, ranks, 1, number, r.e))
 	require.Equal(t, codeInvalid, goGroup(r.peers[0], name, nil, 1, number, r.e))
+}
+
+// Views of any member go to the others, and their sums to one. The owners come back when nobody uses the views.
+func TestBroadcastAndReduceOfC(t *testing.T) {
+	r := newRing(t, 3)
+	name, ranks := pinnedText(&r.cluster, "all"), pinned[cUint32](&r.cluster, 3)
+	copy(unsafe.Slice(ranks, 3), []cUint32{2, 0, 1})
+	of, byMember := make([]cUint64, 3), []int{2, 0, 1}
+	number, handle := pinned[cUint64](&r.cluster, 1), pinned[cUint64](&r.cluster, 1)
+	for i, rank := range byMember {
+		r.ok(goGroup(r.peers[rank], name, ranks, 3, number, r.e))
+		of[i] = *number
+	}
+	views := []*cView{r.view(3, 400, 405, 1000), r.view(3, 400, 400, 0), r.view(3, 400, 500, 2000)}
+	into := r.view(3, 400, 410, -1)
+	waitFor := func(begin func(i int) cCode, want cCode) {
+		var handles [3]cUint64
+		for i := range of {
+			r.ok(begin(i))
+			handles[i] = *handle
+		}
+		for i, rank := range byMember {
+			require.Equal(t, want, goWait(r.peers[rank], handles[i], -1, r.e), chars(&r.e.message))
+		}
+	}
+	waitFor(func(i int) cCode {
+		var to *cView
+		if i == 2 {
+			to = into
+		}
+		return goGroupReduce(of[i], views[i], to, cUint32(peer.Sum), 2, cUint64(101+i), handle, r.e)
+	}, codeOK)
+	require.ElementsMatch(t, []uint64{101, 102, 103}, back())
+	for i := range 3 {
+		for k, got := range at(into, i) {
+			require.Equal(t, at(views[0], i)[k]+at(views[1], i)[k]+at(views[2], i)[k], got)
+		}
+	}
+	waitFor(func(i int) cCode { return goGroupBroadcast(of[i], views[i], 1, cUint64(104+i), handle, r.e) }, codeOK)
+	require.ElementsMatch(t, []uint64{104, 105, 106}, back())
+	for i := range 3 {
+		require.Equal(t, at(views[1], i), at(views[0], i))
+		require.Equal(t, at(views[1], i), at(views[2], i))
+	}
+
+	wide := *views[0]
+	wide.rank = 9
+	r.pin.Pin(&wide)
+	for text, code := range map[string]func() cCode{
+		"view must not be NULL":   func() cCode { return goGroupBroadcast(of[0], nil, 0, 107, handle, r.e) },
+		"handle must not be NULL": func() cCode { return goGroupBroadcast(of[0], views[0], 0, 107, nil, r.e) },
+		"it has 9 dimensions":     func() cCode { return goGroupBroadcast(of[0], &wide, 0, 107, handle, r.e) },
+		"into at the root":        func() cCode { return goGroupReduce(of[0], views[0], nil, 1, 0, 107, handle, r.e) },
+		"there is no such merge":  func() cCode { return goGroupReduce(of[0], views[0], into, 256, 0, 107, handle, r.e) },
+		"view, and into":          func() cCode { return goGroupReduce(of[0], nil, into, 1, 0, 107, handle, r.e) },
+	} {
+		require.Equal(t, codeInvalid, code(), text)
+		require.Contains(t, chars(&r.e.message), text)
+		require.Empty(t, back(), text)
+	}
+	// What only the members find out together fails at all of them, and the owners come back.
+	waitFor(func(i int) cCode { return goGroupBroadcast(of[i], views[i], cUint32(i%2), cUint64(108+i), handle, r.e) }, codeInvalid)
+	require.ElementsMatch(t, []uint64{108, 109, 110}, back())
+	for i := range of {
+		require.Equal(t, codeOK, goGroupBroadcast(of[i], views[i], 0, 111, handle, r.e))
+		require.Equal(t, codeInvalid, goWait(r.peers[byMember[i]], *handle, -1, r.e), "the group is over")
+		require.Equal(t, []uint64{111}, back())
+	}
 }
 
 // Budget: 0 allocations in the steady state for small transfers, a run of a plan, and waits.

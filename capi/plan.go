@@ -37,11 +37,8 @@ func goPlan(id cUint64, name *C.char, sends *C.stepvan_move, sendCount cUint64, 
 		if err := n.checkRunning(); err != nil {
 			return err
 		}
-		switch {
-		case name == nil || number == nil:
-			return isNull("name and plan")
-		case sendCount > maxList || recvCount > maxList || sendCount > 0 && sends == nil || recvCount > 0 && recvs == nil:
-			return invalid("sends and recvs: they cannot be %d moves at %p and %d at %p: give arrays and their lengths", sendCount, sends, recvCount, recvs)
+		if err := checkLists(name, number, unsafe.Pointer(sends), sendCount, unsafe.Pointer(recvs), recvCount); err != nil {
+			return err
 		}
 		d := newDraft(C.GoString(name), owner, n)
 		out, err := d.moves("sends", list[cMove](unsafe.Pointer(sends), sendCount))
@@ -66,11 +63,8 @@ func goPlan(id cUint64, name *C.char, sends *C.stepvan_move, sendCount cUint64, 
 //export goMatch
 func goMatch(number cUint64, name *C.char, sends *C.stepvan_named, sendCount cUint64, recvs *C.stepvan_named, recvCount, owner cUint64, limit cInt64, plan *cUint64, e *cError) cCode {
 	return onGroup(number, e, func(g *group) error {
-		switch {
-		case name == nil || plan == nil:
-			return isNull("name and plan")
-		case sendCount > maxList || recvCount > maxList || sendCount > 0 && sends == nil || recvCount > 0 && recvs == nil:
-			return invalid("sends and recvs: they cannot be %d tensors at %p and %d at %p: give arrays and their lengths", sendCount, sends, recvCount, recvs)
+		if err := checkLists(name, plan, unsafe.Pointer(sends), sendCount, unsafe.Pointer(recvs), recvCount); err != nil {
+			return err
 		}
 		d := newDraft(C.GoString(name), owner, g.node)
 		out, err := d.named("sends", list[cNamed](unsafe.Pointer(sends), sendCount))
@@ -87,36 +81,27 @@ func goMatch(number cUint64, name *C.char, sends *C.stepvan_named, sendCount cUi
 	})
 }
 
+// checkLists refuses arguments of a plan that cannot be right.
+func checkLists(name *C.char, plan *cUint64, sends unsafe.Pointer, sendCount cUint64, recvs unsafe.Pointer, recvCount cUint64) error {
+	switch {
+	case name == nil || plan == nil:
+		return isNull("name and plan")
+	case sendCount > maxList || recvCount > maxList || sendCount > 0 && sends == nil || recvCount > 0 && recvs == nil:
+		return invalid("sends and recvs: they cannot be %d at %p and %d at %p: give arrays and their lengths", sendCount, sends, recvCount, recvs)
+	}
+	return nil
+}
+
 // draft is a plan that is being agreed on.
 type draft struct {
-	node     *node
-	name     string
-	call     *call
-	retained []tensor.Strided // so that the program may end their numbers meanwhile
+	*borrowed
+	node *node
+	name string
 }
 
 // newDraft begins a plan. refuse ends it, unless begin has begun it.
 func newDraft(name string, owner cUint64, n *node) *draft {
-	d := &draft{node: n, name: name, call: newCall(owner)}
-	d.call.storages = n.live.Load().Storages()
-	return d
-}
-
-// refuse ends a draft whose call has failed, and returns why.
-func (d *draft) refuse(err error) error {
-	if err != nil {
-		d.release()
-		d.call.end(false)
-	}
-	return err
-}
-
-func (d *draft) retain(v tensor.Strided) error {
-	err := v.Retain()
-	if err == nil {
-		d.retained = append(d.retained, v)
-	}
-	return err
+	return &draft{borrowed: borrow(owner, n), node: n, name: name}
 }
 
 // named reads tensors with names.
@@ -125,15 +110,12 @@ func (d *draft) named(of string, from []cNamed) ([]peer.Named, error) {
 	parts := map[string]layout.Part{} // most tensors share theirs
 	for i := range from {
 		c, t := &from[i], &all[i]
-		err := d.call.view(&t.View, &c.view)
 		if c.name == nil {
 			return nil, fmt.Errorf("plan %s: %s[%d]: %w", d.name, of, i, isNull("name"))
 		}
 		t.Name = C.GoString(c.name)
-		if err == nil {
-			err = d.retain(t.View)
-		}
-		if err == nil && c.part.bytes > 0 {
+		var err error
+		if t.View, err = d.view(&c.view); err == nil && c.part.bytes > 0 {
 			t.Part, err = partOf(&c.part, parts)
 		}
 		if err != nil {
@@ -170,13 +152,9 @@ func (d *draft) moves(of string, from []cMove) ([]peer.Move, error) {
 		if c.label != nil {
 			m.Label = C.GoString(c.label)
 		}
-		err := d.call.view(&m.View, &c.view)
-		switch {
-		case err != nil:
-		case c.reserved != 0:
+		var err error
+		if m.View, err = d.view(&c.view); err == nil && c.reserved != 0 {
 			err = invalid("reserved is not 0 (got %d)", c.reserved)
-		default:
-			err = d.retain(m.View)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("plan %s: %s[%d] %s: %w", d.name, of, i, m.Label, err)
@@ -196,38 +174,19 @@ func (d *draft) begin(limit time.Duration, number *cUint64, agree func(context.C
 	}
 	*number = cUint64(id)
 	p.agreement = d.node.begin("plan "+d.name, limit, func(ctx context.Context, _ *collective) (err error) {
-		defer d.call.end(true)
-		defer d.release()
+		defer d.end(true)
 		p.live, err = agree(ctx)
 		return err
 	})
 	return p.agreement, nil
 }
 
-func (d *draft) release() {
-	for i := range d.retained {
-		d.retained[i].Release()
-	}
-	d.retained = nil
+// onPlan is half for a call on a plan.
+func onPlan(number cUint64, e *cError, f func(*plan) error) cCode {
+	return onMade(&plans, "plan", number, e, f)
 }
 
-// noPlan is the error of a number without a plan.
-func noPlan(number cUint64) error {
-	if plans.Fate(numbers.ID(number)) == numbers.Swept {
-		return &coded{codeClosed, fmt.Errorf("plan %d ended with its node, which was closed", number)}
-	}
-	return missing(&plans, "plan", "was closed", number)
-}
-
-// onPlan is half for a call on a plan. A panic ends the node of the plan, too.
-func onPlan(number cUint64, e *cError, f func(*plan) error) (code cCode) {
-	p, ok := plans.Get(numbers.ID(number))
-	if !ok {
-		return fail(e, noPlan(number))
-	}
-	defer guardOf(p.node, e, &code)
-	return result(e, f(p))
-}
+func (p *plan) of() *node { return p.node }
 
 // agreed returns the plan that the peers have agreed on.
 func (p *plan) agreed() (*peer.Plan, error) {

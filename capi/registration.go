@@ -5,7 +5,6 @@ import "C"
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"sync"
 	"time"
@@ -163,9 +162,6 @@ func ranksOf(ranks []uint32) []ps.Rank {
 
 // noRegistration is the error of a number without a registration.
 func noRegistration(number cUint64) error {
-	if registrations.Fate(numbers.ID(number)) == numbers.Swept {
-		return &coded{codeClosed, fmt.Errorf("registration %d ended with its node, which was closed", number)}
-	}
 	return missing(&registrations, "registration", "was ended, or failed", number)
 }
 

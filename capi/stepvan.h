@@ -888,6 +888,23 @@ int32_t stepvan_group_all_gather(uint64_t group, const void *data, uint64_t byte
 int32_t stepvan_gathered(uint64_t node, uint64_t handle, uint64_t member, void *data, uint64_t capacity, uint64_t *bytes, stepvan_error *error);
 
 /*
+ * Begins a broadcast: the elements of the view at member root go to the views of all others. root is an index among
+ * the ranks of the group. The views have one type and one number of elements, and their shapes a common division. They
+ * are in use until the handle has ended. owner is for the view.
+ *
+ * STEPVAN_INVALID from stepvan_wait, at all members: the views or the roots differ. The message says how.
+ */
+int32_t stepvan_group_broadcast(uint64_t group, const stepvan_view *view, uint32_t root, uint64_t owner, uint64_t *handle, stepvan_error *error);
+
+/*
+ * Begins a reduction: the elements of the views of all members are merged into another view of member root. It shares
+ * no element with the first. The other members may give NULL. merge is a stepvan_merge, and not STEPVAN_OVERWRITE. The
+ * elements are merged in the order of the members, so the bits are the same each time. owner is for both views. The
+ * rest is as for stepvan_group_broadcast.
+ */
+int32_t stepvan_group_reduce(uint64_t group, const stepvan_view *view, const stepvan_view *into, uint32_t merge, uint32_t root, uint64_t owner, uint64_t *handle, stepvan_error *error);
+
+/*
  * Ends a group at this peer. An operation that has not ended fails, here and at the other members. Handles of the group
  * are stale.
  */

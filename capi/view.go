@@ -20,6 +20,46 @@ func (k *call) views(dst []tensor.Strided, src []cView) ([]tensor.Strided, error
 	return dst, nil
 }
 
+// borrowed are views of the program, for an operation that goes on after its call. refuse or end ends it.
+type borrowed struct {
+	call *call
+	held []tensor.Strided // so that the program may end the numbers of their memory meanwhile
+}
+
+func borrow(owner cUint64, n *node) *borrowed {
+	b := &borrowed{call: newCall(owner)}
+	b.call.storages = n.live.Load().Storages()
+	return b
+}
+
+// view borrows a view.
+func (b *borrowed) view(c *cView) (v tensor.Strided, err error) {
+	if err = b.call.view(&v, c); err == nil {
+		err = v.Retain()
+	}
+	if err == nil {
+		b.held = append(b.held, v)
+	}
+	return v, err
+}
+
+// refuse ends it if the call has failed. It returns why.
+func (b *borrowed) refuse(err error) error {
+	if err != nil {
+		b.end(false)
+	}
+	return err
+}
+
+// end gives the views back. happened tells whether the operation has taken the owner.
+func (b *borrowed) end(happened bool) {
+	for i := range b.held {
+		b.held[i].Release()
+	}
+	b.held = nil
+	b.call.end(happened)
+}
+
 // view makes s of a view of C, in its memory. Like a tensor without a number, memory without one gets a window, which
 // the owner of the operation keeps.
 func (k *call) view(s *tensor.Strided, c *cView) error {

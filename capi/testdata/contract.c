@@ -303,6 +303,8 @@ static void refuses_values(void)
 	REFUSED(STEPVAN_STALE, stepvan_plan_close(worker, 0, &error));
 	REFUSED(STEPVAN_STALE, stepvan_group_barrier(MADE_UP, &n, &error));
 	REFUSED(STEPVAN_STALE, stepvan_group_all_gather(0, NULL, 0, &n, &error));
+	REFUSED(STEPVAN_STALE, stepvan_group_broadcast(MADE_UP, NULL, 0, 0, &n, &error));
+	REFUSED(STEPVAN_STALE, stepvan_group_reduce(worker, NULL, NULL, 1, 0, 0, &n, &error));
 	REFUSED(STEPVAN_STALE, stepvan_group_close(MADE_UP, &error));
 	REFUSED(STEPVAN_STALE, stepvan_mailbox_next(MADE_UP, 0, NULL, NULL, 0, &n, &error));
 	REFUSED(STEPVAN_STALE, stepvan_mailbox_notify(0, 1, 1, &error));
@@ -804,6 +806,25 @@ static void peers_meet(const uint64_t *node)
 		IS(5, n);
 		OK(stepvan_gathered(node[i], handle[i], 1, text, 5, &n, &error));
 		IS(0, memcmp(text, "zero!", 6));
+	}
+	double mine[2][3] = {{1, 2, 3}, {4, 5, 6}}, sum[3];
+	for (int i = 0; i < 2; i++) { /* member 1 is peer 0 */
+		stepvan_view view = columns(mine[i], 3, 1), into = columns(sum, 3, 1);
+		REFUSED(STEPVAN_INVALID, stepvan_group_reduce(group[i], &view, NULL, STEPVAN_SUM, 1 - (uint32_t)i, 0, &handle[i], &error));
+		OK(stepvan_group_reduce(group[i], &view, i == 0 ? &into : NULL, STEPVAN_SUM, 1, i == 0 ? 17 : 0, &handle[i], &error));
+	}
+	wait_both(node, handle);
+	owned_by(17);
+	for (int i = 0; i < 3; i++)
+		IS(5 + 2 * i, sum[i]);
+	for (int i = 0; i < 2; i++) {
+		stepvan_view view = columns(mine[i], 3, 1);
+		OK(stepvan_group_broadcast(group[i], &view, 0, i == 0 ? 18 : 0, &handle[i], &error));
+	}
+	wait_both(node, handle);
+	owned_by(18);
+	for (int i = 0; i < 2; i++) {
+		IS(mine[0][2], mine[1][2]);
 		OK(stepvan_group_close(group[i], &error));
 		REFUSED(STEPVAN_STALE, stepvan_group_barrier(group[i], &handle[i], &error));
 	}
@@ -1020,6 +1041,8 @@ static void forks(void)
 		REFUSED(STEPVAN_FORKED, stepvan_plan_close(1, 0, &error));
 		REFUSED(STEPVAN_FORKED, stepvan_group_barrier(1, &n, &error));
 		REFUSED(STEPVAN_FORKED, stepvan_group_all_gather(1, NULL, 0, &n, &error));
+		REFUSED(STEPVAN_FORKED, stepvan_group_broadcast(1, NULL, 0, 0, &n, &error));
+		REFUSED(STEPVAN_FORKED, stepvan_group_reduce(1, NULL, NULL, 1, 0, 0, &n, &error));
 		REFUSED(STEPVAN_FORKED, stepvan_group_close(1, &error));
 		REFUSED(STEPVAN_FORKED, stepvan_mailbox_next(1, 0, NULL, NULL, 0, &n, &error));
 		REFUSED(STEPVAN_FORKED, stepvan_mailbox_notify(1, 1, 1, &error));
