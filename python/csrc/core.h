@@ -300,6 +300,8 @@ PyObject *plan_close(PyObject *self, arguments args, Py_ssize_t count);
 PyObject *peer_group(PyObject *self, arguments args, Py_ssize_t count);
 PyObject *group_barrier(PyObject *self, PyObject *group);
 PyObject *group_all_gather(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *group_broadcast(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *group_reduce(PyObject *self, arguments args, Py_ssize_t count);
 PyObject *gathered(PyObject *self, arguments args, Py_ssize_t count);
 PyObject *group_close(PyObject *self, PyObject *group);
 

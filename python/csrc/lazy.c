@@ -71,6 +71,8 @@
 	X(int32_t, group, (uint64_t node, const char *name, const uint32_t *ranks, uint64_t count, uint64_t *group, stepvan_error *error), (node, name, ranks, count, group, error), failed(error)) \
 	X(int32_t, group_barrier, (uint64_t group, uint64_t *handle, stepvan_error *error), (group, handle, error), failed(error)) \
 	X(int32_t, group_all_gather, (uint64_t group, const void *data, uint64_t bytes, uint64_t *handle, stepvan_error *error), (group, data, bytes, handle, error), failed(error)) \
+	X(int32_t, group_broadcast, (uint64_t group, const stepvan_view *view, uint32_t root, uint64_t owner, uint64_t *handle, stepvan_error *error), (group, view, root, owner, handle, error), failed(error)) \
+	X(int32_t, group_reduce, (uint64_t group, const stepvan_view *view, const stepvan_view *into, uint32_t merge, uint32_t root, uint64_t owner, uint64_t *handle, stepvan_error *error), (group, view, into, merge, root, owner, handle, error), failed(error)) \
 	X(int32_t, gathered, (uint64_t node, uint64_t handle, uint64_t member, void *data, uint64_t capacity, uint64_t *bytes, stepvan_error *error), (node, handle, member, data, capacity, bytes, error), failed(error)) \
 	X(int32_t, group_close, (uint64_t group, stepvan_error *error), (group, error), failed(error)) \
 	X(int32_t, mail, (uint64_t node, uint32_t to, const char *topic, const void *body, uint64_t bytes, stepvan_error *error), (node, to, topic, body, bytes, error), failed(error)) \

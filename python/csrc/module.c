@@ -68,6 +68,8 @@ static PyMethodDef methods[] = {
 	FAST("group", peer_group),
 	{"group_barrier", group_barrier, METH_O, NULL},
 	FAST("group_all_gather", group_all_gather),
+	FAST("group_broadcast", group_broadcast),
+	FAST("group_reduce", group_reduce),
 	FAST("gathered", gathered),
 	{"group_close", group_close, METH_O, NULL},
 

@@ -288,6 +288,74 @@ PyObject *group_all_gather(PyObject *self, arguments args, Py_ssize_t count)
 	return PyLong_FromUnsignedLongLong(handle);
 }
 
+/* An operation of a group on one or two views. */
+typedef struct collecting {
+	uint64_t group, merge;
+	uint32_t root;
+	stepvan_view x, into;
+	int has_into;
+	PyObject *owner; /* of room for two */
+} collecting;
+
+/* Reads a tensor into a view, and keeps it with the others of the operation. */
+static int collecting_view(collecting *c, PyObject *tensor, const char *name, int write, stepvan_view *view, Py_ssize_t index)
+{
+	operand as = {name, -1, write, view->strides};
+	PyObject *holder;
+	if (strided_of(tensor, &as, view, &holder) < 0)
+		return -1;
+	return PyTuple_SetItem(c->owner, index, holder);
+}
+
+/* Begins the operation. The owner must be there. */
+static PyObject *collect_views(collecting *c, int reduces)
+{
+	stepvan_error error;
+	uint64_t handle;
+	uintptr_t owner = (uintptr_t)c->owner;
+	int32_t code = reduces ? stepvan_group_reduce(c->group, &c->x, c->has_into ? &c->into : NULL, (uint32_t)c->merge, c->root, owner, &handle, &error)
+	                       : stepvan_group_broadcast(c->group, &c->x, c->root, owner, &handle, &error);
+	if (check(code, &error) < 0) {
+		Py_DECREF(c->owner);
+		return NULL;
+	}
+	owner_settle(c->owner); /* the library holds it until stepvan_released */
+	PyObject *result = PyLong_FromUnsignedLongLong(handle);
+	collect_released();
+	return result;
+}
+
+/* group_broadcast(group, tensor, root, whether this member gets the elements) -> handle */
+PyObject *group_broadcast(PyObject *self, arguments args, Py_ssize_t count)
+{
+	collecting c = {0};
+	if (expect(count, 4, 4, "group_broadcast") < 0 || to_u64(args[0], &c.group, "group") < 0 || to_rank(args[2], &c.root, "root", -1) < 0)
+		return NULL;
+	c.owner = PyTuple_New(1); /* before the tensor is read: to allocate objects may end others */
+	if (c.owner == NULL || collecting_view(&c, args[1], "x", args[3] == Py_True, &c.x, 0) < 0) {
+		Py_XDECREF(c.owner);
+		return NULL;
+	}
+	return collect_views(&c, 0);
+}
+
+/* group_reduce(group, tensor, tensor for the result or None, merge, root) -> handle */
+PyObject *group_reduce(PyObject *self, arguments args, Py_ssize_t count)
+{
+	collecting c = {0};
+	if (expect(count, 5, 5, "group_reduce") < 0 || to_u64(args[0], &c.group, "group") < 0 || to_u64(args[3], &c.merge, "merge") < 0 ||
+	    to_rank(args[4], &c.root, "root", -1) < 0)
+		return NULL;
+	c.has_into = args[2] != Py_None;
+	c.owner = PyTuple_New(1 + c.has_into);
+	if (c.owner == NULL || collecting_view(&c, args[1], "x", 0, &c.x, 0) < 0 ||
+	    (c.has_into && collecting_view(&c, args[2], "into", 1, &c.into, 1) < 0)) {
+		Py_XDECREF(c.owner);
+		return NULL;
+	}
+	return collect_views(&c, 1);
+}
+
 /* What one member has given. New reference. */
 static PyObject *gathered_of(uint64_t node, uint64_t handle, uint64_t member)
 {

@@ -213,12 +213,68 @@ def test_groups(cluster):
         handle.wait(0)
 
 
+def test_broadcast_and_reduce(cluster):
+    c = cluster(0, 0, 3)
+    groups = [c.peers[rank].peer.group([2, 0, 1]) for rank in (2, 0, 1)]
+    for shape, dtype in ((7,), torch.float32), ((300, 400), torch.bfloat16), ((), torch.int64):
+        for root in range(3):
+            xs = [torch.full(shape, i + 1.0).to(dtype) for i in range(3)]
+            into = torch.zeros(shape[::-1], dtype=dtype).T if len(shape) == 2 else torch.zeros(shape, dtype=dtype)
+            ops = [("sum", 6), ("max", 3), ("min", 1), ("product", 6)] + [("avg", 2)] * dtype.is_floating_point
+            for op, want in ops:
+                list(c.pool.map(lambda g, x: g.reduce(x, into if g.index == root else None, root, op, 20), groups, xs))  # noqa: B023
+                assert (into == want).all() and [x.max().item() for x in xs] == [1, 2, 3]
+            list(c.pool.map(lambda g, x: g.broadcast(x, root, 20), groups, xs))  # noqa: B023
+            assert all((x == root + 1).all() for x in xs)
+    x, others = torch.ones(5), [torch.zeros(5), np.zeros(5, dtype="float32")]
+    for _ in range(2):
+        with pytest.raises(stepvan.TimeoutError, match="broadcast of group 2,0,1"):
+            groups[0].broadcast(x, timeout=0.01)
+    with pytest.raises(stepvan.BusyError, match="another operation"):
+        groups[0].broadcast(torch.ones(5))
+    list(c.pool.map(lambda g, x: g.broadcast(x, timeout=20), groups, [x, *others]))  # continues that one
+    assert (others[0] == 1).all() and (others[1] == 1).all()
+    alive, handles = weakref.ref(x), [g.begin_reduce(x, into=x.clone()) for g in groups[1:]]
+    result = torch.zeros(5)
+    handles.append(groups[0].begin_reduce(x, result))
+    del x
+    for handle in handles:
+        handle.wait(20)
+    assert alive() is None and (result == 3).all()
+
+    group, y = groups[0], torch.zeros(5)
+    for call, message in (
+        (lambda: group.reduce(y, y.clone(), op="mean"), "op is 'mean': it must be 'sum'"),
+        (lambda: group.reduce(y, y.clone(), op=None), "op is None"),
+        (lambda: group.reduce(y), "into is None: member root must give a tensor"),
+        (lambda: group.broadcast(y, root="1"), "root is '1'"),
+        (lambda: group.broadcast(5), "x: 5 is not a tensor"),
+        (lambda: group.reduce(y, into=y), "shares elements with the source"),  # the others may have begun: the group is over
+    ):
+        with pytest.raises(stepvan.InvalidError, match=message):
+            call()
+
+
+def test_views_that_differ_fail_at_all_members(cluster):
+    c = cluster(0, 0, 3)
+    groups = [node.peer.group([0, 1, 2]) for node in c.peers]
+    failed = [c.pool.submit(g.broadcast, torch.zeros(5 + g.index // 2), 1, 20) for g in groups]
+    for future in failed:
+        assert isinstance(future.exception(30), stepvan.InvalidError) and "[6]" in str(future.exception())
+    with pytest.raises(stepvan.InvalidError, match="an operation has failed before"):
+        groups[0].barrier(20)
+
+
 def test_groups_in_an_event_loop(cluster):
     c = cluster(0, 0, 3)
     groups = [node.peer.group([0, 1, 2], name="all") for node in c.peers]
 
     async def member(group):
         await group.begin_barrier()
+        x, total = torch.full((4,), float(group.index)), torch.zeros(4)
+        await group.begin_broadcast(x, root=2)
+        await group.begin_reduce(x, total, root=1)
+        assert (x == 2).all() and (total == (6 if group.index == 1 else 0)).all()
         gathering = group.begin_all_gather(bytes([group.index]))
         return await gathering, gathering.result(0)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Generator, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from stepvan import _core
 from stepvan._errors import Error, InvalidError, cut
@@ -13,6 +13,18 @@ from stepvan._worker import Handle
 
 if TYPE_CHECKING:
     from stepvan._peering import Peering
+
+
+Merge = Literal["sum", "avg", "max", "min", "product"]
+_merges = {"sum": 1, "avg": 2, "max": 3, "min": 4, "product": 5}
+
+
+def merge_number(what: str, merge: object) -> int:
+    """The number of a merge in C."""
+    number = _merges.get(merge) if isinstance(merge, str) else None
+    if number is None:
+        raise InvalidError(f"{what} is {cut(merge)}: it must be 'sum', 'avg', 'max', 'min' or 'product'")
+    return number
 
 
 class Gathering(Local):
@@ -65,7 +77,7 @@ class Group(Local):
         self._number = _core.group(peer._at, self.name, self.ranks)
         self._closer = weakref.finalize(self, _close, self._number)
         self.index = self.ranks.index(peer.rank)
-        self._waiting: tuple[object, Handle | Gathering] | None = None
+        self._waiting: tuple[object, Handle | Gathering, object] | None = None
 
     ranks: tuple[int, ...]
     name: str
@@ -98,6 +110,40 @@ class Group(Local):
         self._wait(mine, gathering, timeout)
         return gathering.result(0)
 
+    def begin_broadcast(self, x: Any, root: int = 0) -> Handle:
+        """Begins a broadcast: see ``broadcast``."""
+        return Handle(self._peer, _core.group_broadcast(self._number, x, root, root != self.index))
+
+    def broadcast(self, x: Any, root: int = 0, timeout: float | None = None) -> None:
+        """Copies the elements of the tensor of one member to those of all others.
+
+        x: a tensor with any strides. All have one type and one number of elements, and their shapes a common division.
+        root: the index of the member in ``ranks``.
+
+        The tensor is in use until the operation has ended. After TimeoutError the next call with the same tensor
+        continues. InvalidError, at all members: the tensors or the roots differ; the group can then only be closed.
+        """
+        what = ("broadcast", id(x), root)
+        self._wait(what, self._take(what) or self.begin_broadcast(x, root), timeout, x)
+
+    def begin_reduce(self, x: Any, into: Any = None, root: int = 0, op: Merge = "sum") -> Handle:
+        """Begins a reduction: see ``reduce``."""
+        merge = merge_number("op", op)
+        if root == self.index and into is None:
+            raise InvalidError("into is None: member root must give a tensor for the result")
+        return Handle(self._peer, _core.group_reduce(self._number, x, into if root == self.index else None, merge, root))
+
+    def reduce(self, x: Any, into: Any = None, root: int = 0, op: Merge = "sum", timeout: float | None = None) -> None:
+        """Merges the elements of the tensors of all members into another tensor of one member.
+
+        x, root: as for ``broadcast``. The elements are merged in the order of the members, so the bits are the same
+            each time.
+        into: where the result arrives at member root, of the type and size of x. The other members may leave it out.
+        op: "sum", "avg" (of floats), "max", "min" or "product".
+        """
+        what = ("reduce", id(x), id(into), root, op)
+        self._wait(what, self._take(what) or self.begin_reduce(x, into, root, op), timeout, (x, into))
+
     def _take(self, what: object) -> Handle | Gathering | None:
         """The operation that a call has not waited for to its end, if it is this one."""
         if self._waiting is None or self._waiting[0] != what:
@@ -105,8 +151,8 @@ class Group(Local):
         handle, self._waiting = self._waiting[1], None
         return handle
 
-    def _wait(self, what: object, handle: Handle | Gathering, timeout: float | None) -> None:
-        self._waiting = (what, handle)
+    def _wait(self, what: object, handle: Handle | Gathering, timeout: float | None, tensors: object = None) -> None:
+        self._waiting = (what, handle, tensors)  # the tensors, so that no other object gets their identity
         try:
             handle.wait(timeout)
         finally:

@@ -8,12 +8,12 @@ import logging
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stepvan import _core
 from stepvan._errors import ClosedError, Error, ExpiredError, InvalidError, PeerLostError, TimeoutError, cut
 from stepvan._frameworks import element
-from stepvan._group import Group
+from stepvan._group import Group, Merge, merge_number
 from stepvan._local import Local
 from stepvan._part import Part, Parts
 from stepvan._worker import Handle
@@ -40,7 +40,7 @@ class Move(NamedTuple):
     tensor: Any
     label: str | None = None
     wire: Any = None
-    merge: Literal["sum", "avg", "max", "min", "product"] | None = None
+    merge: Merge | None = None
 
 
 class PlanStats(NamedTuple):
@@ -150,7 +150,6 @@ class Plan(Local):
 
 
 _Row = tuple[int, int, str | None, int, int]
-_merges = {None: 0, "sum": 1, "avg": 2, "max": 3, "min": 4, "product": 5}
 
 
 def plan(peer: Peering, name: str, sends: Iterable[Any], recvs: Iterable[Any], timeout: float | None) -> Plan:
@@ -165,9 +164,8 @@ def _read(which: str, moves: Iterable[Any]) -> tuple[list[_Row], _core.Views]:
     """The moves as the extension takes them: their numbers, and the tensors."""
     rows, tensors = [], []
     for i, (number, peer, tensor, label, wire, merge) in enumerate(_unpacked(which, moves)):
-        if not isinstance(merge, str | None) or merge not in _merges:
-            raise InvalidError(f"{which}[{i}].merge is {cut(merge)}: it must be 'sum', 'avg', 'max', 'min', 'product', or None")
-        rows.append((number, peer, label, 0 if wire is None else element(wire)[0], _merges[merge]))
+        merged = 0 if merge is None else merge_number(f"{which}[{i}].merge", merge)
+        rows.append((number, peer, label, 0 if wire is None else element(wire)[0], merged))
         inner = "_local_tensor" if hasattr(tensor, "_local_tensor") else None  # of a DTensor
         tensors.append((f"{which}[{i}]" if label is None else label, tensor, inner))
     return rows, _core.make_views(tensors, which == "recvs")
