@@ -13,6 +13,7 @@ import (
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/pairtest"
+	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/peer"
 	"github.com/stepvan/stepvan/tensor"
 )
@@ -315,6 +316,22 @@ func TestLyingAnswersToAnOffer(t *testing.T) {
 			l.requireOthersWell()
 		})
 	}
+}
+
+// The sender of chunks waits until the other side has acknowledged the last one, and asks it to do so at once.
+func TestTheLastChunkAsksForItsAcknowledgement(t *testing.T) {
+	l := newLiar(t, pairtest.Mem())
+	n := int64(2<<20 + 1000)
+	send, err := l.all[0].Send(filled(t, l.all[0], heap, n, 1).Strided(), 2, 5)
+	require.NoError(t, err)
+	id := l.take(peer.OpOffer).Header.Request
+	require.NoError(t, l.tell(lie{op: peer.OpAccept, request: id, meta: join(u64(1), form(t, n))}))
+	var flags []wire.Flags
+	for range 3 {
+		flags = append(flags, l.take(peer.OpChunk).Header.Flags&wire.FlagAckNow)
+	}
+	require.Equal(t, []wire.Flags{0, 0, wire.FlagAckNow}, flags)
+	require.NoError(t, send.Wait(pairtest.Context(t)))
 }
 
 // One peer may not use up what this one keeps for the offers of all.

@@ -43,7 +43,7 @@ type sender interface {
 // message takes a message for r.
 func (r *remote) message(o op, request uint64) *message {
 	m := r.peer.outbox.free.Take()
-	m.out.Channel, m.out.Op, m.out.Request, m.out.Generation = link.ChannelPeer, uint8(o), request, 0
+	m.out.Channel, m.out.Op, m.out.Flags, m.out.Request, m.out.Generation = link.ChannelPeer, uint8(o), 0, request, 0
 	m.to, m.out.Completer, m.out.User = r, (*completer)(r.peer), m
 	m.meta, m.list = m.meta[:0], m.list[:0]
 	return m

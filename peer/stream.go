@@ -3,6 +3,7 @@ package peer
 import (
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/wire"
 )
 
 // pack has chunks sent, unless a goroutine does so, or too many are on their way. Under Peer.mu.
@@ -56,6 +57,9 @@ func (e *edge) takeChunk() (m *message, chunk int, piece pull) {
 		e.flow.next++
 		m = e.remote.message(opChunk, e.theirs)
 		m.out.Generation = uint32(chunk)
+		if e.flow.next == len(e.streamed.chunks) {
+			m.out.Flags = wire.FlagAckNow // this side is done when the peer has said that it has all
+		}
 	} else {
 		at := e.merges.queue.first
 		m, chunk, piece = e.remote.message(opPiece, e.theirs), -1, e.merges.queue.pop()

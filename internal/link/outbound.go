@@ -163,6 +163,14 @@ func (o *Outbound) checkSpare() error {
 	return nil
 }
 
+// flagsOf returns the flags of a piece of n bytes. To acknowledge at once is asked for with the last piece only.
+func (o *Outbound) flagsOf(n uint64) wire.Flags {
+	if o.sent+n < o.total {
+		return o.Flags &^ wire.FlagAckNow
+	}
+	return o.Flags
+}
+
 // cut fills f with the segments of the next piece, and with their targets. The piece has at most n bytes and at most
 // maxSegments segments. The cursor moves behind it, and cut returns its length. What is written has no segments.
 func (o *Outbound) cut(f *frame, n int64, maxSegments int) uint64 {

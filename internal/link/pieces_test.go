@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
 )
 
@@ -67,4 +68,13 @@ func TestTwoPiecesAreInTheVan(t *testing.T) {
 		require.True(t, s.out.vanIsFull(long), name)
 		require.False(t, s.out.vanIsFull(short), name)
 	}
+}
+
+// An earlier answer than that to the last piece would set nothing free.
+func TestTheLastPieceAsksForTheAcknowledgement(t *testing.T) {
+	o := &Outbound{total: 10, Flags: wire.FlagTrace | wire.FlagAckNow}
+	require.Equal(t, wire.FlagTrace, o.flagsOf(9))
+	o.sent = 9
+	require.Equal(t, wire.FlagTrace|wire.FlagAckNow, o.flagsOf(1))
+	require.Equal(t, wire.FlagAckNow, (&Outbound{Flags: wire.FlagAckNow}).flagsOf(0), "a header alone")
 }

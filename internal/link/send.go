@@ -198,7 +198,7 @@ func (x *sender) sendFrame(o *Outbound) bool {
 		return x.mayRetry(o, errNotRegistered)
 	}
 	h := wire.Header{
-		Kind: wire.KindData, Op: o.Op, Flags: o.Flags, Channel: o.Channel, Sequence: x.sequence + 1,
+		Kind: wire.KindData, Op: o.Op, Flags: o.flagsOf(n), Channel: o.Channel, Sequence: x.sequence + 1,
 		Request: o.Request, Generation: o.Generation, Pushes: o.Pushes, Pulls: o.Pulls,
 		Payload: n, Total: o.total, Offset: o.sent,
 	}
