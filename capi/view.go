@@ -20,7 +20,7 @@ func (k *call) views(dst []tensor.Strided, src []cView) ([]tensor.Strided, error
 	return dst, nil
 }
 
-// borrowed are views of the program, for an operation that goes on after its call. refuse or end ends it.
+// borrowed are views of the program, for an operation that outlives its call. refuse or end ends it.
 type borrowed struct {
 	call *call
 	held []tensor.Strided // so that the program may end the numbers of their memory meanwhile
