@@ -217,7 +217,7 @@ func (x *letters) tryRead(c agreement, op string, from stepvan.Rank, key string)
 	w := &letterWait{with: c}
 	b.waiting[key] = w
 	x.waits[w] = struct{}{}
-	r.connect() // a peer that cannot be reached shall not be waited for
+	r.connect(false) // a peer that cannot be reached shall not be waited for
 	return nil, w, nil
 }
 

@@ -57,7 +57,7 @@ func (r *remote) send(m *message) {
 	m.out.Meta, m.out.Payload = m.meta, m.list
 	if r.session == nil || !r.backlog.empty() {
 		r.backlog.push(m)
-		r.connect()
+		r.connect(true)
 		return
 	}
 	if !r.take(m) {

@@ -2,6 +2,7 @@ package peer
 
 import (
 	"context"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -19,7 +20,10 @@ type Options struct {
 	// Files knows the memory files that peers may be granted. nil: those of the transport.
 	Files files.Files
 	// Dial opens a session with another peer of the cluster. Goroutines of this package call it.
-	Dial func(ctx context.Context, rank stepvan.Rank) (*link.Session, error)
+	Dial  func(ctx context.Context, rank stepvan.Rank) (*link.Session, error)
+	Dials int // that may be in flight at once; 8
+	// HeadStart is how long a peer leaves it to one with a lower rank to dial, unless an operation waits; 100 ms.
+	HeadStart time.Duration
 	// Recover is deferred by the goroutines of this package, to handle a panic there. nil: a panic ends the process.
 	Recover func()
 	Log     zerolog.Logger
@@ -28,6 +32,8 @@ type Options struct {
 const (
 	defaultHandles     = 4096
 	defaultOutstanding = 4096
+	defaultDials       = 8
+	defaultHeadStart   = 100 * time.Millisecond
 )
 
 func (o *Options) setDefaults(t *link.Transport) {
@@ -42,6 +48,12 @@ func (o *Options) setDefaults(t *link.Transport) {
 	}
 	if o.Recover == nil {
 		o.Recover = func() {}
+	}
+	if o.Dials == 0 {
+		o.Dials = defaultDials
+	}
+	if o.HeadStart == 0 {
+		o.HeadStart = defaultHeadStart
 	}
 	o.Movers = max(o.Movers, 1)
 }

@@ -19,7 +19,7 @@ type Peer struct {
 	link    *link.Transport
 	opt     Options
 	results *handles.Table[result]
-	memory  files.Memory
+	memory  memory
 	movers  movers
 
 	mu        sync.Mutex
@@ -35,7 +35,13 @@ type Peer struct {
 	outbox    outbox
 	windows   windowTable
 	soon      *task // small copies that the goroutine which holds mu makes after it has unlocked
-	watcher   *files.Watcher
+	dials     dials
+}
+
+// memory is what other peers may be granted.
+type memory struct {
+	files.Memory
+	watcher *files.Watcher
 }
 
 // spares are objects that wait for their next use.
@@ -120,15 +126,16 @@ type Service struct {
 // New makes the service and registers it with the transport. Call it before the transport's first Listen or Dial.
 func New(t *link.Transport, o Options) *Service {
 	o.setDefaults(t)
-	p := &Peer{link: t, opt: o, ids: map[wire.PeerID]*remote{}, memory: files.Memory{Files: o.Files, Registry: t.Registry}}
+	p := &Peer{link: t, opt: o, ids: map[wire.PeerID]*remote{}, memory: memory{Memory: files.Memory{Files: o.Files, Registry: t.Registry}}}
 	p.listeners, p.plans = map[Topic]*listener{}, map[string]*Plan{}
 	p.outbox.p, p.windows.p, p.windows.others = p, p, map[Token]*attachment{}
 	p.letters = letters{p: p, waits: map[*letterWait]struct{}{}, groups: map[string]*Group{}}
 	p.movers.init(o.Movers, o.Recover)
+	p.dials.inFlight = make(chan struct{}, o.Dials)
 	p.results = handles.New(t.Engine(), progress.Answer, o.Handles, p.logUnseen)
 	t.Handle(link.ChannelPeer, sessionHandler{p: p})
 	t.Handle(link.ChannelPeerBulk, bulkHandler{p: p})
-	p.watcher = files.Watch(o.Files, &p.mu, p.fileDropped)
+	p.memory.watcher = files.Watch(o.Files, &p.mu, p.fileDropped)
 	return &Service{peer: p}
 }
 
@@ -212,7 +219,7 @@ func (s *Service) Close() error {
 	p.mu.Lock()
 	p.end(errClosed)
 	p.unlock()
-	p.watcher.Stop()
+	p.memory.watcher.Stop()
 	p.movers.close()
 	return nil
 }

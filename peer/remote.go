@@ -3,8 +3,6 @@ package peer
 import (
 	"context"
 	"errors"
-	"fmt"
-	"time"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
@@ -18,10 +16,9 @@ type remote struct {
 	peer    *Peer
 	session *link.Session // open; nil without one
 	grants  *files.Grants // of session
-	dialing bool
-	met     bool          // there was a session since the last call of connect
+	dial    dial
 	dead    error         // it died, left, or the cluster is over
-	changed chan struct{} // closed at the next change of session, dialing or dead; nil when nobody waits
+	changed chan struct{} // closed at the next change of session, dial or dead; nil when nobody waits
 	backlog messageQueue  // what the session has had no room for, or waits for the session
 	stock   stock         // transfers that wait for their partner
 	open    edgeList      // transfers and plans that name this peer
@@ -87,12 +84,12 @@ func (r *remote) fail(cause error) {
 // a peer opens the session. The error names the first peer that could not be reached.
 func (p *Peer) Connect(ctx context.Context, ranks ...stepvan.Rank) error {
 	remotes := make([]*remote, len(ranks))
-	for i, rank := range ranks { // all are dialled at once
+	for i, rank := range ranks { // all are dialled at once, as far as dials may be in flight
 		p.mu.Lock()
 		r, err := p.find("connect", rank)
 		if err == nil {
 			remotes[i] = r
-			r.connect()
+			r.connect(false)
 		}
 		p.unlock()
 		if err != nil {
@@ -117,7 +114,7 @@ func (r *remote) await(ctx context.Context) error {
 			p.unlock()
 			return err
 		}
-		r.connect()
+		r.connect(false)
 		changed := r.awaitChange()
 		p.unlock()
 		select {
@@ -126,77 +123,4 @@ func (r *remote) await(ctx context.Context) error {
 			return &stepvan.OpError{Op: "connect", Peer: r.Name, Err: errs.Late("there was no connection in time", ctx.Err())}
 		}
 	}
-}
-
-// connect has a goroutine open the session, unless there is one or another goroutine does so.
-func (r *remote) connect() {
-	if r.session != nil || r.self() || r.dead != nil {
-		return
-	}
-	r.met = false
-	if !r.dialing {
-		r.dialing = true
-		go r.dial()
-	}
-}
-
-const (
-	// dialTime is how long a peer may take to answer. It is in the list of the scheduler, so it listens.
-	dialTime = 10 * time.Second
-	// dialPause is the time between two attempts while the peer itself dials this one.
-	dialPause = 5 * time.Millisecond
-)
-
-// dial opens the session. When two peers dial each other at once, the one with the lower rank refuses the other, whose
-// attempts then fail until the session of the lower one is open.
-func (r *remote) dial() {
-	p := r.peer
-	defer p.opt.Recover()
-	ctx, cancel := context.WithTimeout(context.Background(), dialTime)
-	defer cancel()
-	for {
-		_, err := p.opt.Dial(ctx, r.Rank)
-		p.mu.Lock()
-		if r.met || r.dead != nil {
-			err = nil
-		}
-		if err == nil || ctx.Err() != nil || !errors.Is(err, stepvan.ErrRemote) {
-			r.dialed(err)
-			p.unlock()
-			return
-		}
-		changed := r.awaitChange()
-		p.unlock()
-		select {
-		case <-changed:
-		case <-time.After(dialPause):
-		case <-ctx.Done():
-		}
-		if r.endDial() {
-			return
-		}
-	}
-}
-
-// endDial ends the attempt to open a session if that is not needed any more: there is one, or was one that has been
-// lost, or the peer is dead.
-func (r *remote) endDial() bool {
-	p := r.peer
-	p.mu.Lock()
-	defer p.unlock()
-	if !r.met && r.dead == nil {
-		return false
-	}
-	r.dialed(nil)
-	return true
-}
-
-// dialed ends the attempt to open a session. err says why that failed.
-func (r *remote) dialed(err error) {
-	r.dialing = false
-	if err != nil && r.session == nil {
-		// The text of err tells why. The error itself names an address, and has a deadline that is not the caller's.
-		r.fail(fmt.Errorf("%w: there is no connection: %s", stepvan.ErrPeerLost, err.Error()))
-	}
-	r.notify()
 }

@@ -2,6 +2,7 @@ package peer
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
@@ -31,11 +32,11 @@ func (h sessionHandler) Opened(s *link.Session) error {
 		return r.failure("connect", r.dead)
 	case r.session != nil:
 		return fmt.Errorf("%w: %s has one with this peer", link.ErrNeedless, r.Name)
-	case r.dialing && s.Dialled() == "" && p.rank < r.Rank:
+	case r.dial.asking && s.Dialled() == "" && p.rank < r.Rank:
 		return fmt.Errorf("%w: this peer dials %s", link.ErrNeedless, r.Name)
 	}
-	r.session, r.met = s, true
-	r.grants = files.New(s, &p.memory)
+	r.session, r.dial.met, p.dials.opened = s, true, time.Now()
+	r.grants = files.New(s, &p.memory.Memory)
 	r.notify()
 	r.flush()
 	return nil

@@ -143,7 +143,7 @@ func (r *remote) sendTold(m *message, connected bool) {
 		m.list[0], m.out.Spare = m.out.Spare, nil
 	}
 	r.backlog.push(m)
-	r.connect()
+	r.connect(true)
 }
 
 // packView copies the elements of v to contiguous memory.

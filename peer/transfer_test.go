@@ -1,13 +1,18 @@
 package peer_test
 
 import (
+	"context"
+	"errors"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/pairtest"
 	"github.com/stepvan/stepvan/peer"
 	"github.com/stepvan/stepvan/tensor"
@@ -161,6 +166,69 @@ func TestPeersDialEachOtherAtOnce(t *testing.T) {
 			require.Len(t, x.Transport.Sessions(), n-1, "one session for each pair")
 		}
 	})
+}
+
+// dialCounts are what the dials of the peers of a test do.
+type dialCounts struct{ most, refused, all atomic.Int32 }
+
+// watch counts the dials of a peer.
+func (c *dialCounts) watch(o *peer.Options) {
+	dial := o.Dial
+	var mine atomic.Int32
+	o.Dial = func(ctx context.Context, rank stepvan.Rank) (*link.Session, error) {
+		n := mine.Add(1)
+		for most := c.most.Load(); n > most && !c.most.CompareAndSwap(most, n); most = c.most.Load() {
+		}
+		defer mine.Add(-1)
+		c.all.Add(1)
+		s, err := dial(ctx, rank)
+		if errors.Is(err, stepvan.ErrRemote) {
+			c.refused.Add(1)
+		}
+		return s, err
+	}
+}
+
+// Each pair has one dial, that of the lower rank, however many peers connect at once.
+func TestManyPeersConnectWithoutRefusals(t *testing.T) {
+	const n = 16
+	var c dialCounts
+	all := pairtest.NewPeers(t, pairtest.Options{Peer: func(o *peer.Options) {
+		c.watch(o)
+		o.HeadStart = time.Hour
+	}}, n)
+	ranks := make([]stepvan.Rank, n)
+	for i := range ranks {
+		ranks[i] = stepvan.Rank(i)
+	}
+	var g errgroup.Group
+	for _, x := range all {
+		g.Go(func() error { return x.Connect(pairtest.Context(t), ranks...) })
+	}
+	require.NoError(t, g.Wait())
+	require.Zero(t, c.refused.Load())
+	require.EqualValues(t, n*(n-1)/2, c.all.Load())
+	require.LessOrEqual(t, c.most.Load(), int32(8), "in flight at once")
+	require.Greater(t, c.most.Load(), int32(0))
+}
+
+// A peer that needs a session dials at once, also the higher rank of a pair.
+func TestOperationsDoNotWaitForTheOtherSide(t *testing.T) {
+	all := pairtest.NewPeers(t, pairtest.Options{Peer: func(o *peer.Options) { o.HeadStart = time.Hour }}, 3)
+	connected := make(chan error, 1)
+	go func() { connected <- all[2].Connect(pairtest.Context(t), 0) }() // waits for peer 0
+	require.NoError(t, all[2].Mail(0, "a", nil))
+	require.NoError(t, <-connected)
+	src, dst := filled(t, all[2], heap, 100_000, 1), empty(t, all[1], heap, 100_000)
+	send, err := all[2].Send(src.Strided(), 1, 1)
+	require.NoError(t, err)
+	recv, err := all[1].Recv(dst.Strided(), 2, 1)
+	require.NoError(t, err)
+	require.NoError(t, errors.Join(recv.Wait(pairtest.Context(t)), send.Wait(pairtest.Context(t))))
+
+	// Without a need it dials when the head start is over.
+	all = pairtest.NewPeers(t, pairtest.Options{Peer: func(o *peer.Options) { o.HeadStart = time.Millisecond }}, 2)
+	require.NoError(t, all[1].Connect(pairtest.Context(t), 0))
 }
 
 func TestSendToItself(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/vantest/faults"
 	"github.com/stepvan/stepvan/internal/wire"
+	"github.com/stepvan/stepvan/peer"
 	"github.com/stepvan/stepvan/server"
 	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/van"
@@ -152,6 +153,7 @@ type Options struct {
 	Worker           worker.Options
 	Server           server.Options
 	Link             func(*link.Options) // edits the options of every transport
+	Peer             func(*peer.Options) // edits the options of every peer of a cluster
 	MaxBytes         int64               // of the memory of each instance; 0: no limit
 }
 

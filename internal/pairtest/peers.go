@@ -58,9 +58,13 @@ func newPeers(t testing.TB, o Options, n int, last *Peer) []*PeerOfCluster {
 	for i := range all {
 		name := fmt.Sprintf("peer %d", i)
 		x := &PeerOfCluster{Instance: NewInstance(t, o, name, peerID(i))}
-		x.Service.Service = peer.New(x.Transport, peer.Options{Log: zerolog.Nop(), Dial: func(ctx context.Context, rank stepvan.Rank) (*link.Session, error) {
+		own := peer.Options{Log: zerolog.Nop(), Dial: func(ctx context.Context, rank stepvan.Rank) (*link.Session, error) {
 			return x.Transport.Dial(ctx, []string{addrs[rank]})
-		}})
+		}}
+		if o.Peer != nil {
+			o.Peer(&own)
+		}
+		x.Service.Service = peer.New(x.Transport, own)
 		x.Peer = x.Service.Peer()
 		t.Cleanup(func() { require.NoError(t, x.Service.Close()) })
 		bound, err := x.Transport.Listen(o.Van.Addr(name))
