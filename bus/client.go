@@ -70,16 +70,18 @@ type Call struct {
 
 // Start gives a command to the agent, and does not wait. It sets the time of the command. It sets the semaphore where
 // the command lacks one. The error is [stepvan.ErrWouldBlock] while too many commands have not completed.
-func (c *Client) Start(command Command) (*Call, error) { return c.start(command, 0) }
+func (c *Client) Start(command Command) (*Call, error) { return c.start(envelope{command: command}) }
 
-func (c *Client) start(command Command, patience time.Duration) (*Call, error) {
+func (c *Client) start(e envelope) (*Call, error) {
+	command := e.command
 	base := command.Base()
 	base.Timestamp = float64(time.Now().UnixNano()) / 1e9
 	if base.Semaphore == "" {
 		base.Semaphore = "call " + strconv.FormatUint(c.calls.Add(1), 10)
 	}
 	call := &Call{c: c, name: base.Semaphore, what: command.Name(), done: make(chan struct{})}
-	err := c.s.begin(envelope{command, c.role, patience}, func(r result) {
+	e.role = c.role
+	err := c.s.begin(e, func(r result) {
 		call.r = r
 		close(call.done)
 	})
@@ -113,12 +115,12 @@ func (x *Call) Wait(ctx context.Context) (Status, error) {
 // Do gives a command to the agent and waits until it has completed. It waits for room in the queue, too. When ctx ends,
 // the command fails, and nothing is left of it. A [Transfer] continues.
 func (c *Client) Do(ctx context.Context, command Command) (Status, error) {
-	var patience time.Duration
+	e := envelope{command: command, waits: ctx}
 	if end, ok := ctx.Deadline(); ok {
-		patience = max(time.Until(end), 1)
+		e.patience = max(time.Until(end), 1)
 	}
 	for {
-		x, err := c.start(command, patience)
+		x, err := c.start(e)
 		if err == nil {
 			return x.finish(ctx)
 		}

@@ -43,8 +43,8 @@ func (r *reduction) values() int { return len(r.members) / r.steps[0].count }
 
 // waiter is a transfer that waits for a round.
 type waiter struct {
-	round uint64
-	end   func(error)
+	round    uint64
+	transfer *pending
 }
 
 // planner makes the moves of one direction at one agent. All agents go through the routes in the same order, so the
@@ -302,29 +302,6 @@ func (x *planner) signals() error {
 	return nil
 }
 
-// run runs a round.
-func (c *course) run(ctx context.Context, round uint64) error {
-	if c.gather != nil {
-		h, err := c.gather.Begin(round)
-		if err == nil {
-			err = h.Wait(ctx)
-		}
-		if err != nil {
-			return err
-		}
-		for i := range c.sums {
-			if err := c.sums[i].reduce(); err != nil {
-				return err
-			}
-		}
-	}
-	h, err := c.ship.Begin(round)
-	if err != nil {
-		return err
-	}
-	return h.Wait(ctx)
-}
-
 // merges are what plans and package cast call the operations of reductions.
 var merges = map[layout.Op]struct {
 	plan peer.Merge
@@ -367,12 +344,15 @@ func (c *course) close() {
 	c.sums, c.memory = nil, tensor.Tensor{}
 }
 
-// fail ends the transfers that wait. Under mu.
-func (c *course) fail(err error) {
+// fail ends the transfers that wait. It returns those that wait for nothing else. Under mu.
+func (c *course) fail(err error) (over []*pending) {
 	for _, w := range c.waiters {
-		w.end(err)
+		if w.transfer.end(err) {
+			over = append(over, w.transfer)
+		}
 	}
 	c.waiters = nil
+	return over
 }
 
 // errNoPlan is the error of a direction that cannot be run.

@@ -3,6 +3,7 @@ package bus
 import (
 	"context"
 	"fmt"
+	"sync"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
@@ -20,6 +21,7 @@ type leg struct {
 	early   map[uint64]error // failures of tokens that have not come, by token
 	forms   []form           // of the tensors
 	courses [2]course        // from side 0 to side 1, and back
+	rounds  sync.WaitGroup   // that run
 	ready   bool             // all agents have made their plans
 	failed  error
 	ctx     context.Context // until it has failed
@@ -162,7 +164,9 @@ func (l *leg) fail(err error, tell audience) {
 		l.tellAgent(l.r.leader(), err)
 	}
 	for d := range l.courses {
-		l.courses[d].fail(fmt.Errorf("Transfer: batch %q: pair %q: %w", l.key.batch, l.key.pair, err))
+		for _, w := range l.courses[d].fail(fmt.Errorf("Transfer: batch %q: pair %q: %w", l.key.batch, l.key.pair, err)) {
+			a.spawn(w.tell)
+		}
 	}
 	for _, p := range l.places {
 		for _, other := range p.batch.parts {
@@ -207,6 +211,7 @@ func (l *leg) close() {
 	ctx, cancel := context.WithTimeout(a.ctx, answerTime)
 	a.flush(ctx)
 	cancel()
+	l.rounds.Wait() // they use the sums
 	for d := range l.courses {
 		l.courses[d].close()
 	}

@@ -216,7 +216,7 @@ func (g *guest) command(f *fields) {
 	}
 	done := func(r result) { g.w.send(frame{encodeCompletion(name, r), -1}) }
 	if err == nil {
-		err = g.s.begin(envelope{command, role, patience}, done)
+		err = g.s.begin(envelope{command: command, role: role, patience: patience}, done)
 	}
 	if err != nil {
 		done(result{err: err})

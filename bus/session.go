@@ -40,6 +40,8 @@ type envelope struct {
 	command  Command
 	role     string        // the side of the client that the command is about; "" where it has one
 	patience time.Duration // of the client; 0: that of the agent
+	// waits is not nil if the caller of begin waits for the completion, at most until this context ends.
+	waits context.Context
 }
 
 // call is a command that has not completed.
@@ -110,10 +112,19 @@ var errClosedClient = errs.Closed("the client was closed: make another one")
 
 // begin takes a command. Commands begin in the order of the calls. done is called once, also when the command fails or
 // is not known. The error is [stepvan.ErrWouldBlock] if too many commands have not completed; then done is not called.
+// If the caller waits for a transfer, begin may return when it is over.
 func (s *session) begin(e envelope, done func(result)) error {
+	r, err := s.take(e, &call{done: done})
+	if r != nil {
+		r.runFor(e.waits)
+	}
+	return err
+}
+
+// take has a command begin. It returns a round for the caller to drive, if it waits for one.
+func (s *session) take(e envelope, c *call) (*round, error) {
 	s.order.Lock()
 	defer s.order.Unlock()
-	c := &call{done: done}
 	name := e.command.Base().Semaphore
 	s.a.mu.Lock()
 	err := s.check()
@@ -132,14 +143,13 @@ func (s *session) begin(e envelope, done func(result)) error {
 	}
 	s.a.mu.Unlock()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := e.command.Check(); err != nil {
 		s.complete(name, c, result{err: err})
-		return nil
+		return nil, nil
 	}
-	s.run(e, c, func(r result) { s.complete(name, c, r) })
-	return nil
+	return s.run(e, c, func(r result) { s.complete(name, c, r) }), nil
 }
 
 // complete tells of the end of a command.
@@ -183,8 +193,8 @@ func (s *session) abandon(name string, why error) {
 }
 
 // run has a command begin. Those that wait for others do so in goroutines, behind the earlier commands about the same
-// pair or batch.
-func (s *session) run(e envelope, c *call, done func(result)) {
+// pair or batch. It returns a round for the caller to drive.
+func (s *session) run(e envelope, c *call, done func(result)) *round {
 	switch x := e.command.(type) {
 	case *QueryStatus:
 		done(s.query(x, e.role))
@@ -198,23 +208,24 @@ func (s *session) run(e envelope, c *call, done func(result)) {
 		before, finish := s.follow(nil, batchLane(e.role, x.BatchID))
 		s.wait(e, c, before, func(ctx context.Context) error { return s.cleanup(ctx, batchKey{x.BatchID, e.role}) }, finish, done)
 	case *Transfer:
-		before, finish := s.follow(nil, batchLane(e.role, x.BatchID))
-		if len(before) == 0 {
-			s.transfer(x, e.role, done)
-			finish()
-			return
+		lane := batchLane(e.role, x.BatchID)
+		if s.isFree(lane) {
+			return s.transfer(x, e, done)
 		}
+		before, finish := s.follow(nil, lane)
 		s.task(e, c, before, func(_ context.Context, err error) {
 			defer finish()
 			if err != nil {
 				done(result{err: err})
 				return
 			}
-			s.transfer(x, e.role, done)
+			e.waits = nil // nobody waits in this goroutine
+			s.transfer(x, e, done)
 		})
 	default:
 		done(result{err: errs.Invalid("%T: the agent does not know this command: use one of %v", e.command, commandNames())})
 	}
+	return nil
 }
 
 // wait runs a command that waits for others.
@@ -267,6 +278,13 @@ func (s *session) late(ctx context.Context, what string) error {
 func pairLane(pair, side string) string { return "p/" + pair + "/" + side }
 
 func batchLane(role, id string) string { return "b/" + role + "/" + id }
+
+// isFree reports whether no command of a lane runs.
+func (s *session) isFree(lane string) bool {
+	s.a.mu.Lock()
+	defer s.a.mu.Unlock()
+	return s.lanes[lane] == nil
+}
 
 // follow puts a command behind the earlier ones of a lane, and behind those that open the pairs of some tensors. finish
 // lets the next one of the lane begin.

@@ -6,54 +6,45 @@ import (
 	"github.com/stepvan/stepvan/internal/errs"
 )
 
-// transfer asks for the next round of a batch. done is called when the round is over in all legs.
-func (s *session) transfer(t *Transfer, role string, done func(result)) {
-	w, err := s.ask(t, role)
+// transfer asks for the next round of a batch. done is called when the round is over in all legs. A caller that waits
+// for that drives the round that is returned.
+func (s *session) transfer(t *Transfer, e envelope, done func(result)) *round {
+	r, err := s.ask(t, e, done)
 	if err != nil {
 		done(result{err: fmt.Errorf("Transfer: batch %q: %w", t.BatchID, err)})
-		return
 	}
-	w.arm(done)
+	return r
 }
 
-// pending is a transfer that has been asked for. Agent.mu guards it.
+// pending is a transfer that has been asked for. Agent.mu guards it until it is over.
 type pending struct {
-	s    *session
-	left int
+	left int // legs whose round is not over
 	err  error
-	done func(result) // nil until it is armed
+	done func(result)
 }
 
-// arm has done called at the end, which may have been before.
-func (w *pending) arm(done func(result)) {
-	w.s.a.mu.Lock()
-	over := w.left == 0
-	w.done = done
-	w.s.a.mu.Unlock()
-	if over {
-		done(result{err: w.err})
-	}
-}
-
-// end notes the end of a leg. Under mu. The last one ends the transfer, in a goroutine of its own: the caller holds mu.
-func (w *pending) end(err error) {
+// end notes the end of a leg. It reports whether that was the last one: the caller calls tell then, without mu. Under
+// mu.
+func (w *pending) end(err error) (over bool) {
 	if w.err == nil {
 		w.err = err
 	}
-	if w.left--; w.left == 0 && w.done != nil {
-		w.s.a.spawn(func() { w.done(result{err: w.err}) })
-	}
+	w.left--
+	return w.left == 0
 }
 
-// ask counts the round and begins what can begin.
-func (s *session) ask(t *Transfer, role string) (*pending, error) {
+// tell tells the client that its transfer is over.
+func (w *pending) tell() { w.done(result{err: w.err}) }
+
+// ask counts the round and begins what can begin. It returns a round for the caller to drive if the caller waits.
+func (s *session) ask(t *Transfer, e envelope, done func(result)) (mine *round, err error) {
 	a := s.a
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if err := s.check(); err != nil {
 		return nil, err
 	}
-	b := s.batches[batchKey{t.BatchID, role}]
+	b := s.batches[batchKey{t.BatchID, e.role}]
 	if b == nil || !b.ready {
 		return nil, errs.Invalid("it is not registered: send RegisterTensors first")
 	}
@@ -65,16 +56,22 @@ func (s *session) ask(t *Transfer, role string) (*pending, error) {
 			return nil, p.leg.errNoPlan(d)
 		}
 	}
-	w := &pending{s: s, left: len(b.parts)}
+	w := &pending{left: len(b.parts), done: done}
 	for _, p := range b.parts {
 		d := p.direction(t.Type)
 		c := &p.leg.courses[d]
 		c.asked[p.member]++
-		c.waiters = append(c.waiters, waiter{c.asked[p.member], w.end})
+		c.waiters = append(c.waiters, waiter{c.asked[p.member], w})
 		p.leg.announce(d)
-		p.leg.advance(d)
+		switch r := p.leg.begin(d); {
+		case r == nil:
+		case e.waits != nil && mine == nil:
+			mine = r
+		default:
+			a.spawn(r.run)
+		}
 	}
-	return w, nil
+	return mine, nil
 }
 
 // direction is the course of a transfer.
@@ -97,42 +94,6 @@ func (l *leg) asked(d int, sides ...int) uint64 {
 		}
 	}
 	return least
-}
-
-// advance begins the next round once all ranks of this agent have asked for it. Under mu.
-func (l *leg) advance(d int) {
-	c := &l.courses[d]
-	if c.busy || l.failed != nil || l.asked(d, 0, 1) <= c.begun {
-		return
-	}
-	c.begun++
-	c.busy = true
-	round := c.begun
-	l.a.spawn(func() { l.run(d, round) })
-}
-
-// run runs a round, and begins the next one.
-func (l *leg) run(d int, round uint64) {
-	c := &l.courses[d]
-	err := c.run(l.ctx, round)
-	l.a.mu.Lock()
-	defer l.a.mu.Unlock()
-	c.busy = false
-	if err != nil {
-		l.fail(fmt.Errorf("round %d from %s to %s: %w", round, l.r.sides[d].name, l.r.sides[1-d].name, err), everybody)
-		return
-	}
-	c.done = round
-	rest := c.waiters[:0]
-	for _, w := range c.waiters {
-		if w.round > round {
-			rest = append(rest, w)
-			continue
-		}
-		w.end(nil)
-	}
-	c.waiters = rest
-	l.advance(d)
 }
 
 // announce tells the receiving agents of a mixed roster that the sending ranks here have asked for a round. Where
