@@ -22,7 +22,7 @@ type fields struct {
 }
 
 type field struct {
-	key   string
+	key   []byte
 	value []byte
 	at    int
 	used  bool
@@ -39,6 +39,7 @@ func readFields(b []byte) *fields {
 		f.fail("not a map of at most %d fields", maxFields)
 		return f
 	}
+	f.values = make([]field, 0, n)
 	for range n {
 		key, left, err := msgp.ReadStringZC(rest)
 		if f.at = len(b) - len(rest); err != nil {
@@ -55,7 +56,7 @@ func readFields(b []byte) *fields {
 			f.fail("field %q is there twice", text.Cut(string(key)))
 			return f
 		}
-		f.values = append(f.values, field{key: string(key), value: left[:len(left)-len(rest)], at: f.at})
+		f.values = append(f.values, field{key: key, value: left[:len(left)-len(rest)], at: f.at})
 	}
 	if f.at = len(b) - len(rest); len(rest) > 0 {
 		f.fail("%d bytes follow the command", len(rest))
@@ -95,7 +96,7 @@ func (f *fields) fail(format string, args ...any) {
 
 func (f *fields) find(key string) *field {
 	for i := range f.values {
-		if f.values[i].key == key {
+		if string(f.values[i].key) == key {
 			return &f.values[i]
 		}
 	}
@@ -269,7 +270,7 @@ func (f *fields) tuple(n uint32) {
 func (f *fields) end() error {
 	for i := range f.values {
 		if v := &f.values[i]; !v.used {
-			f.what, f.at = text.Cut(v.key), v.at
+			f.what, f.at = text.Cut(string(v.key)), v.at
 			f.fail("the command has no such field")
 		}
 	}

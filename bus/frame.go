@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"syscall"
 
 	"github.com/tinylib/msgp/msgp"
 	"golang.org/x/sys/unix"
@@ -63,8 +64,11 @@ func receiveFrame(r *bufio.Reader) ([]byte, error) {
 	if n == 0 || n > maxFrame {
 		return nil, errs.Protocol("frame", 0, "wrong length (got %d, want 1 to %d bytes)", n, maxFrame)
 	}
-	var b []byte
-	for len(b) < int(n) { // what a length promises is not allocated before it comes
+	b := make([]byte, min(n, 64<<10)) // what a length promises is not allocated before it comes
+	if _, err := io.ReadFull(r, b); err != nil {
+		return nil, err
+	}
+	for len(b) < int(n) {
 		part := make([]byte, min(int(n)-len(b), 64<<10))
 		if _, err := io.ReadFull(r, part); err != nil {
 			return nil, err
@@ -74,13 +78,17 @@ func receiveFrame(r *bufio.Reader) ([]byte, error) {
 	return b, nil
 }
 
-// frameWriter sends frames in a goroutine, so that nobody else waits for the other process.
+// frameWriter sends frames. A frame that the socket takes at once is sent by the caller, which saves the wake of
+// another goroutine. What it does not take is sent by a goroutine, so that nobody else waits for the other process.
 type frameWriter struct {
 	conn *net.UnixConn
+	raw  syscall.RawConn // nil: it cannot be had, and the goroutine sends everything
 	mu   sync.Mutex
 	wake *sync.Cond
 	// +checklocks:mu
 	queue []frame
+	// +checklocks:mu
+	writes bool // the goroutine sends a frame
 	// +checklocks:mu
 	closed bool
 }
@@ -88,10 +96,11 @@ type frameWriter struct {
 func newFrameWriter(conn *net.UnixConn) *frameWriter {
 	w := &frameWriter{conn: conn}
 	w.wake = sync.NewCond(&w.mu)
+	w.raw, _ = conn.SyscallConn()
 	return w
 }
 
-// send puts a frame into the queue. Its file is a copy, which is closed once it is sent.
+// send sends a frame, or puts it into the queue. Its file is a copy, which is closed once it is sent. It does not wait.
 func (w *frameWriter) send(f frame) {
 	binary.LittleEndian.PutUint32(f.b, uint32(len(f.b)-4))
 	w.mu.Lock()
@@ -100,8 +109,23 @@ func (w *frameWriter) send(f frame) {
 		f.close()
 		return
 	}
+	if f.fd < 0 && len(w.queue) == 0 && !w.writes && w.raw != nil {
+		if f.b = f.b[w.sendAtOnce(f.b):]; len(f.b) == 0 {
+			return
+		}
+	}
 	w.queue = append(w.queue, f)
 	w.wake.Broadcast()
+}
+
+// sendAtOnce sends what the socket takes at once, and returns how many bytes that is. The goroutine finds the error of
+// a socket that takes nothing.
+func (w *frameWriter) sendAtOnce(b []byte) (n int) {
+	_ = w.raw.Write(func(fd uintptr) bool {
+		n, _ = sys.Send(int(fd), b)
+		return true
+	})
+	return max(n, 0)
 }
 
 // maxUnsent is how many frames may wait for a client that does not read. Its commands wait then.
@@ -134,6 +158,7 @@ func (w *frameWriter) run() {
 func (w *frameWriter) next() (frame, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.writes = false
 	for len(w.queue) == 0 {
 		if w.closed {
 			return frame{}, false
@@ -141,7 +166,7 @@ func (w *frameWriter) next() (frame, bool) {
 		w.wake.Wait()
 	}
 	f := w.queue[0]
-	w.queue = w.queue[1:]
+	w.queue, w.writes = w.queue[1:], true
 	w.wake.Broadcast()
 	return f, true
 }

@@ -13,7 +13,7 @@ func Encode(c Command) ([]byte, error) {
 	if err := c.Check(); err != nil {
 		return nil, err
 	}
-	b := msgp.AppendMapHeader(nil, uint32(3+c.fields()))
+	b := msgp.AppendMapHeader(make([]byte, 0, 256), uint32(3+c.fields())) // enough for all but payloads
 	b = appendText(b, "type", c.Name())
 	b = msgp.AppendString(b, "timestamp")
 	if t := c.Base().Timestamp; t != 0 {
@@ -68,23 +68,22 @@ func decode(b []byte) (Command, error) {
 	return c, nil
 }
 
-// commands are empty commands of all kinds.
-func commands() []Command {
-	return []Command{&InitPair{}, &RegisterTensors{}, &Transfer{}, &QueryStatus{}, &CleanupBatch{}}
-}
-
-func commandNames() (names []string) {
-	for _, c := range commands() {
-		names = append(names, c.Name())
-	}
-	return names
+func commandNames() []string {
+	return []string{"InitPair", "RegisterTensors", "Transfer", "QueryStatus", "CleanupBatch"}
 }
 
 func commandOf(name string) Command {
-	for _, c := range commands() {
-		if c.Name() == name {
-			return c
-		}
+	switch name {
+	case "InitPair":
+		return &InitPair{}
+	case "RegisterTensors":
+		return &RegisterTensors{}
+	case "Transfer":
+		return &Transfer{}
+	case "QueryStatus":
+		return &QueryStatus{}
+	case "CleanupBatch":
+		return &CleanupBatch{}
 	}
 	return nil
 }
