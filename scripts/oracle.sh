@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Compares packages layout and reshard with torch and megatron-core themselves. They are installed into .cache, in
-# CPython 3.12.
+# Compares packages layout and reshard with torch and megatron-core themselves, and package bus with msgspec. They are
+# installed into .cache, in CPython 3.12.
 #
-#   scripts/oracle.sh [record|install|refit]
+#   scripts/oracle.sh [record|install|refit|bus]
 #
-# It makes the recordings anew, which must be the bytes in layout/testdata. Then it compares thousands of further cases,
-# and runs refits over the wheel: Megatron-core's own, and one between two jobs of torchrun. With refit it does only
-# that. With record it writes the recordings into layout/testdata instead, and with install it only installs.
+# It makes the recordings anew, which must be the bytes in layout/testdata and bus/testdata. Then it compares thousands
+# of further cases, and runs refits over the wheel: Megatron-core's own, and one between two jobs of torchrun. With refit
+# it does only that, and with bus only what needs msgspec. With record it writes the recordings instead, and with install
+# it only installs.
 #
 # ORACLE_PYTHON names the interpreter. ORACLE_SEED is the seed of the further cases.
 set -euo pipefail
@@ -14,15 +15,16 @@ cd "$(dirname "$0")/.."
 
 tools=$PWD/.cache/tools
 env=$PWD/.cache/oracle/env
+bus=$PWD/.cache/oracle/bus
 logs=$PWD/.cache/oracle/logs
 live=$PWD/.cache/oracle/live
 anew=$PWD/.cache/oracle/anew
-recorded=$PWD/layout/testdata
 requirements=scripts/oracle/requirements.txt
 seed=${ORACLE_SEED:-1}
 
 # How many further cases. Those between processes take a second each.
 layouts=5000
+commands=5000
 gloo=200
 rosters=5000
 
@@ -85,7 +87,14 @@ install_interpreter() {
 }
 
 # prepare makes the environment again where the interpreter or the requirements have changed.
-prepare() {
+prepare() { make_environment "$env" "$requirements" "torch and megatron-core" "7 GB, takes some minutes"; }
+
+# prepare_bus does the same for what package bus is compared with.
+prepare_bus() { make_environment "$bus" scripts/oracle/requirements-bus.txt msgspec "some seconds"; }
+
+# make_environment FOLDER REQUIREMENTS WHAT COST makes an environment.
+make_environment() {
+	local env=$1 requirements=$2
 	if [[ $(uname -sm) != "Linux x86_64" ]]; then
 		echo "the wheels in $requirements are for Linux on x86-64 (got $(uname -sm)): run this there" >&2
 		return 1
@@ -96,24 +105,33 @@ prepare() {
 	if [[ -e $env/ready && $(<"$env/ready") == "$want" ]]; then
 		return
 	fi
-	echo "installing torch and megatron-core for $python (7 GB, takes some minutes)"
+	echo "installing $3 for $python ($4)"
 	"$python" -m venv --clear "$env"
 	timeout 1800 "$env/bin/python" -m pip install --quiet --no-input --disable-pip-version-check --no-deps --require-hashes \
 		--only-binary :all: --report "$env/wheels.json" --requirement "$requirements" || {
-		echo "cannot install what $requirements names: it needs PyPI and 10 GB in .cache" >&2
+		echo "cannot install what $requirements names: it needs PyPI and room in .cache ($4)" >&2
 		return 1
 	}
 	echo "$want" >"$env/ready"
 }
 
+# recorded NAME prints the folder of a recording that is committed.
+recorded() {
+	case $1 in
+	commands) echo "$PWD/bus/testdata" ;;
+	*) echo "$PWD/layout/testdata" ;;
+	esac
+}
+
 # generate NAME FOLDER [ARGUMENT...] writes one recording. What gloo says of its connections goes to a log.
 generate() {
-	local name=$1 folder=$2 log=$logs/$1.log began=$SECONDS
+	local name=$1 folder=$2 log=$logs/$1.log began=$SECONDS python=$env
 	shift 2
+	[[ $name != commands ]] || python=$bus
 	mkdir -p "$folder" "$logs"
 	# No accelerator is used, and no hash depends on the process.
 	CUDA_VISIBLE_DEVICES='' OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=1 PYTHONHASHSEED=0 \
-		timeout --kill-after=20 1200 "$env/bin/python" "scripts/oracle/record_$name.py" \
+		timeout --kill-after=20 1200 "$python/bin/python" "scripts/oracle/record_$name.py" \
 		--output "$folder/$name.jsonl" "$@" >"$log" 2>&1 </dev/null || {
 		tail -n 60 "$log"
 		echo "record_$name.py has failed: the whole output is in $log" >&2
@@ -122,16 +140,24 @@ generate() {
 	echo "$name: $(head -n 1 "$folder/$name.jsonl" | grep -o '"seed":[0-9]*,"cases":[0-9]*') ($((SECONDS - began)) s)"
 }
 
-# compare holds recordings that are made anew against those that are committed.
+# compare NAME... holds recordings that are made anew against those that are committed.
 compare() {
 	local name status=0
 	rm -rf "$anew"
-	for name in layouts gloo rosters; do
+	for name in "$@"; do
 		generate "$name" "$anew"
-		cmp "$anew/$name.jsonl" "$recorded/$name.jsonl" || status=1
+		cmp "$anew/$name.jsonl" "$(recorded "$name")/$name.jsonl" || status=1
 	done
-	[[ $status == 0 ]] || echo "recordings differ from those in $recorded: scripts/oracle.sh record writes them" >&2
+	[[ $status == 0 ]] || echo "recordings differ from those that are committed: scripts/oracle.sh record writes them" >&2
 	return "$status"
+}
+
+# compare_bus compares what package bus encodes with what msgspec does.
+compare_bus() {
+	compare commands
+	rm -rf "$live"
+	generate commands "$live" --seed "$seed" --cases "$commands" --bytes "$((1 << 30))"
+	go test -count=1 -timeout 10m -v -run '^TestCommandsAreThoseOfMsgspec$' ./bus -args -recordings "$live"
 }
 
 # further compares cases that are not committed.
@@ -186,26 +212,37 @@ torchrun_jobs() {
 case ${1:-} in
 '')
 	scripts/go.sh
+	prepare_bus
+	compare_bus
 	prepare
-	compare
+	compare layouts gloo rosters
 	further
 	refit
-	echo "layout and reshard agree with torch and megatron-core"
+	echo "layout and reshard agree with torch and megatron-core, and bus with msgspec"
 	;;
 record)
+	prepare_bus
 	prepare
-	for name in layouts gloo rosters; do
-		generate "$name" "$recorded"
+	for name in commands layouts gloo rosters; do
+		generate "$name" "$(recorded "$name")"
 	done
 	;;
-install) prepare ;;
+install)
+	prepare_bus
+	prepare
+	;;
+bus)
+	scripts/go.sh
+	prepare_bus
+	compare_bus
+	;;
 refit)
 	scripts/go.sh
 	prepare
 	refit
 	;;
 *)
-	sed -n '2,11s/^# \{0,1\}//p' "$0" >&2
+	sed -n '2,13s/^# \{0,1\}//p' "$0" >&2
 	exit 2
 	;;
 esac

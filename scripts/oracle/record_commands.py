@@ -1,13 +1,13 @@
-"""Commands of the tensor bus, and the bytes that msgspec makes of them.
+"""Records the bytes that msgspec makes of commands of the tensor bus, for TestCommandsAreThoseOfMsgspec.
 
-It needs msgspec alone: pip install msgspec && python record_commands.py --output bus/testdata/commands.jsonl
+The first cases are the borders of what a command may hold. Random ones follow. It needs msgspec alone.
 """
 
-import argparse
-import json
+import random
 from typing import Literal
 
 import msgspec
+import recording
 
 
 class BaseCommand(msgspec.Struct, tag=True, kw_only=True):
@@ -55,7 +55,7 @@ def handle(memory, offset, dtype, shape, strides):
     return payload([memory, offset, dtype, shape, strides])
 
 
-def cases():
+def borders():
     mesh = payload([2, 4])
     placements = payload([["S", 0], ["R"]])
     every = payload([["SS", 1, 2], ["S", 7], ["R"], ["P", "sum"], ["P", "avg"], ["P", "max"], ["P", "min"], ["P", "product"]])
@@ -95,6 +95,60 @@ def cases():
     yield CleanupBatch(timestamp=1e11, semaphore_name="c", batch_id="step")
 
 
+DTYPES = ["bool", "uint8", "int32", "int64", "float16", "bfloat16", "float32", "float64", "float8_e4m3fn"]
+PLACEMENTS = [["R"], ["S", 0], ["S", 3], ["SS", 1, 2], ["P", "sum"], ["P", "max"]]
+LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789-_.äß東"
+
+
+def text(rng, most):
+    return "".join(rng.choice(LETTERS) for _ in range(rng.randint(1, most)))
+
+
+def some_tensor(rng):
+    rank = rng.randint(0, 4)
+    shape = [rng.randint(1, 1 << rng.randint(1, 10)) for _ in range(rank)]
+    strides = [1] * rank
+    for d in reversed(range(rank - 1)):
+        strides[d] = strides[d + 1] * shape[d + 1]
+    return text(rng, 12), handle(rng.randrange(1 << 40), 8 * rng.randrange(1 << 30), rng.choice(DTYPES), shape, strides)
+
+
+def some_pair(rng):
+    mesh = [rng.randint(1, 8) for _ in range(rng.randint(1, 4))]
+    size = 1
+    for n in mesh:
+        size *= n
+    names = text(rng, 15), text(rng, 15)
+    return {
+        "pair_name": text(rng, 20),
+        "local_name": "a" + names[0],
+        "expected_world_size": size,
+        "remote_name": "b" + names[1],
+        "mesh_shape_payload": payload(mesh),
+        "placements_payload": payload([rng.choice(PLACEMENTS) for _ in mesh]),
+    }
+
+
+def some(rng):
+    """A random command."""
+    base = {
+        "timestamp": rng.choice([None, float(rng.randint(1, 10)), rng.uniform(1, 2e9)]),
+        "semaphore_name": rng.choice([None, text(rng, 40)]),
+    }
+    kind = rng.choice([InitPair, RegisterTensors, Transfer, QueryStatus, CleanupBatch])
+    if kind is InitPair:
+        return InitPair(**base, **some_pair(rng))
+    base["batch_id"] = text(rng, 40)
+    if kind is RegisterTensors:
+        tensors = [some_tensor(rng) for _ in range(rng.randint(1, 20))]
+        return RegisterTensors(**base, tensors=tensors, bucket_size=rng.choice([None, rng.randint(1, 1 << 40)]))
+    if kind is Transfer:
+        return Transfer(**base, transfer_type=rng.choice(["send", "recv"]))
+    if kind is QueryStatus:
+        return QueryStatus(**base, state_name=rng.choice(["status", "transfer_signal"]))
+    return CleanupBatch(**base)
+
+
 def plain(value):
     """What JSON has: bytes as hexadecimal digits."""
     if isinstance(value, memoryview):
@@ -104,22 +158,28 @@ def plain(value):
     return value
 
 
+def case(command):
+    encoded = msgspec.msgpack.encode(command)
+    assert msgspec.msgpack.decode(encoded, type=Message) == command
+    fields = {name: plain(getattr(command, name)) for name in command.__struct_fields__}
+    made = {"class": type(command).__name__, "fields": fields, "bytes": encoded.hex()}
+    if len(encoded) > 1 << 16:  # all tensors are alike
+        fields["tensors"] = [fields["tensors"][0], len(command.tensors)]
+        made["bytes"] = encoded[:64].hex()
+        made["length"] = len(encoded)
+    return made
+
+
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--output", required=True)
-    path = parser.parse_args().output
-    with open(path, "w", encoding="utf-8") as out:
-        print(json.dumps({"generator": "record_commands.py", "msgspec": msgspec.__version__}), file=out)
-        for command in cases():
-            encoded = msgspec.msgpack.encode(command)
-            assert msgspec.msgpack.decode(encoded, type=Message) == command
-            fields = {name: plain(getattr(command, name)) for name in command.__struct_fields__}
-            case = {"class": type(command).__name__, "fields": fields, "bytes": encoded.hex()}
-            if len(encoded) > 1 << 16:  # all tensors are alike
-                fields["tensors"] = [fields["tensors"][0], len(command.tensors)]
-                case["bytes"] = encoded[:64].hex()
-                case["length"] = len(encoded)
-            print(json.dumps(case, ensure_ascii=False), file=out)
+    options = recording.arguments(__doc__, seed=21, cases=60, most=4000)
+    rng = random.Random(options.seed)
+    cases = [case(c) for c in borders()]
+    while options.cases > 0:
+        made = case(some(rng))
+        if len(made["bytes"]) <= 2 * options.bytes:
+            cases.append(made)
+            options.cases -= 1
+    recording.write(options, ["msgspec"], cases, msgspec=msgspec.__version__)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import sys
 
 
 def arguments(doc, seed, cases, most):
-    """What every generator is told. The recording in layout/testdata has the defaults."""
+    """What every generator is told. The recordings that are committed have the defaults."""
     parser = argparse.ArgumentParser(description=doc)
     parser.add_argument("--output", required=True, help="the file to write")
     parser.add_argument("--seed", type=int, default=seed)
