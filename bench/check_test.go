@@ -106,7 +106,7 @@ func TestGroupsReplyInTheSameOrderEachTime(t *testing.T) {
 }
 
 func TestArgumentsOfANode(t *testing.T) {
-	for _, want := range []nodeArgs{{}, {Control: "/a b"}, {Bare: true, Pin: 2}, {Inside: "/a", Command: []string{"b", "--pin=3", "--"}}} {
+	for _, want := range []nodeArgs{{}, {Control: "/a b"}, {Bare: true, Pin: 2}, {Agent: "/a", Sends: true, Pin: 1}, {Agent: "/a"}, {Inside: "/a", Command: []string{"b", "--pin=3", "--"}}} {
 		got, err := parseNodeArgs(want.list())
 		require.NoError(t, err)
 		require.Equal(t, want, got)

@@ -40,7 +40,7 @@ type series struct {
 func newCoordinator(o *Options, t *turn, inside *controlGroup) *coordinator {
 	c := &coordinator{opts: *o, turn: t, inside: inside, workers: make([]*controlConn, o.Workers), servers: make([]*controlConn, o.Servers)}
 	c.exchange = series{verb: verbMeasure, nodes: [][]*controlConn{c.servers, c.workers}, timed: c.workers, atLeast: o.minCount(), all: newLatencies()}
-	if o.Workload == Batch || o.Workload == Refit {
+	if o.Workload == Batch || o.Workload == Refit || o.Workload == Bus {
 		c.exchange.timed = c.servers
 	}
 	c.limit = series{verb: verbLimit, atLeast: 1, all: newLatencies()}
@@ -50,7 +50,7 @@ func newCoordinator(o *Options, t *turn, inside *controlGroup) *coordinator {
 	if l := o.limit(); l.bare() {
 		caller := c.workers[:1]
 		c.limit.nodes, c.limit.timed = [][]*controlConn{c.servers[:l.servers()], caller}, caller
-		if o.Workload == Refit {
+		if o.Workload == Refit || o.Workload == Bus {
 			c.limit.nodes, c.limit.timed = c.exchange.nodes, c.servers
 		}
 	}
@@ -143,7 +143,7 @@ func (c *coordinator) begin() error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	if c.limit.nodes == nil {
+	if c.limit.nodes == nil || c.opts.Workload == Bus { // whose limit has been made for the check
 		return nil
 	}
 	answering := c.limit.nodes[:1]
@@ -390,6 +390,7 @@ func (c *coordinator) report() *Report {
 	r.Allocs = rounded(float64(c.allocs)/float64(c.exchanges), digits)
 	if l.bare() {
 		r.setLimit(s.Limit, s.Ratio, Curve{Latency: c.limit.all.curve(l.from), Count: c.limit.all.count()})
+		r.setAbove()
 		d, spec := &r.Details, l.spec()
 		if d.Memcpy = rounded(median(c.copies), digits); d.Memcpy > 0 {
 			d.Memory = rounded(float64(spec.Push+spec.Pull)*8/d.Memcpy/1e3, digits)

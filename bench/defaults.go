@@ -138,8 +138,9 @@ func (o *Options) contradictions() (mistakes []error) {
 
 // checkPeers finds what does not go with nodes that have the role peer.
 func checkPeers(refuse func(mistake bool, format string, args ...any), o *Options) {
-	w := o.Workload
+	w, inside := o.Workload, o.inOneProcess()
 	refuse(w != Refit && o.Refit != (refit.Spec{}), "--from, --to, --bytes, --dim, --rows, --memory, --moves and --pair need --workload refit (got %s): leave them out", w)
+	refuse(o.Processes.Apart && w != Bus, "--apart needs --workload bus (got %s): leave it out", w)
 	if !o.traits().alike {
 		return
 	}
@@ -148,10 +149,12 @@ func checkPeers(refuse func(mistake bool, format string, args ...any), o *Option
 	refuse(o.Van == RDMA, "--van rdma has no limit for --workload %s: use tcp, unix or shm", w)
 	if w != Refit {
 		refuse(o.Workers != 1 || o.Servers != 1, "--workload %s is between two peers: leave --workers and --servers out", w)
+		refuse(w == Bus && o.Pull != smallBytes, "--pull %v has no meaning for --workload bus, where tensors move one way: leave it out", o.Pull)
+		refuse(o.Processes.Apart && inside, "--apart is about processes: use --van tcp, unix or shm, without --one-process")
 		refuse(w == Put && o.Pull != smallBytes, "--pull %v has no meaning for --workload put, whose answer has %v: leave it out", o.Pull, smallBytes)
 		return
 	}
-	refuse(o.inOneProcess(), "--workload refit is about processes: use --van tcp, unix or shm, without --one-process")
+	refuse(inside, "--workload refit is about processes: use --van tcp, unix or shm, without --one-process")
 	refuse(o.Push != smallBytes || o.Pull != smallBytes, "--push and --pull have no meaning for --workload refit: use --bytes")
 	for _, mistake := range o.Refit.Check() {
 		refuse(true, "%w", mistake)

@@ -16,16 +16,20 @@
 //   - batch times the server alone, on requests that have arrived
 //   - barrier has no tensors; start is about processes: start, one exchange, stop
 //   - idle exchanges nothing, and shows what the nodes cost the processor then
-//   - p2p, put and refit are between nodes with the role peer
+//   - p2p, put, refit and bus are between nodes with the role peer
 //
 // The nodes check the bytes of the first exchanges. After that, only the exchange
 // itself is timed.
 //
 // # Peers
 //
-// The nodes of p2p, put and refit all have the role peer. The first ones by rank take the place of the workers, and
-// those behind them that of the servers. In p2p a tensor goes back and forth. In put a peer writes into a window with a
-// note, and the driver of the other peer answers the note.
+// The nodes of p2p, put, refit and bus all have the role peer. The first ones by rank take the place of the workers,
+// and those behind them that of the servers. In p2p a tensor goes back and forth. In put a peer writes into a window
+// with a note, and the driver of the other peer answers the note.
+//
+// In bus a registered tensor moves over the tensor bus. Its limit is a plan between the same peers that moves as many
+// bytes, and Details.Above is the difference. The receiver times both. With Processes.Apart each agent serves a client
+// in a process of its own, which the agent's process starts. The limit stays between the agents.
 //
 // A refit moves the weights of a model, which package refit describes, as a peer.Plan. A run lasts until the last
 // destination has ended it. No process knows that alone, so each destination tells when its runs ended, by the clock of

@@ -8,6 +8,9 @@ var (
 	beyondPair    figure = func(r *Report, _ ...*Report) float64 { return inMebibytes(r.Details.Beyond, r.Details.Pairs) }
 )
 
+// aboveOf is what a transfer of the bus takes above the plan alone.
+var aboveOf figure = func(r *Report, _ ...*Report) float64 { return r.Details.Above }
+
 // allocationsEach is per run and process, rounded so that heartbeats and timers do not count.
 var allocationsEach figure = func(r *Report, _ ...*Report) float64 {
 	return rounded(r.Allocs/float64(max(r.Workers+r.Servers, 1)), 0)
@@ -47,7 +50,10 @@ func peersGoals() (goals []Goal) {
 		})
 	}
 	shm, tcp, empty := resharding(Shm, refit.Spec{}), resharding(TCP, refit.Spec{}), resharding(Shm, refit.Spec{Moves: 10000})
+	within, apart := Options{Workload: Bus, Van: Shm}, Options{Workload: Bus, Van: Shm, Processes: Processes{Apart: true}}
 	return append(goals,
+		Goal{Name: "shm, transfer of a registered tensor over the bus, agent in the process: above the plan alone", Options: within, Unit: "us", Bound: 20, figure: aboveOf},
+		Goal{Name: "shm, transfer of a registered tensor over the bus, agent in its own process: above the plan alone", Options: apart, Unit: "us", Bound: 100, figure: aboveOf},
 		Goal{Name: "TCP, resharding of 1 GiB: share of the rate of bare sockets", Options: tcp, Bound: 0.9, Least: true, figure: shareOf},
 		Goal{Name: "shm, resharding of 1 GiB: memory beyond the models, by processes", Options: shm, Unit: "MiB", Bound: 8, figure: beyondProcess},
 		Goal{Name: "TCP, resharding of 1 GiB: memory beyond the models, by pairs", Options: tcp, Unit: "MiB", Bound: 16, figure: beyondPair},

@@ -15,6 +15,7 @@ const (
 	limitGo        = "go nodes"
 	limitCopies    = "bare copies"
 	limitSockets   = "bare sockets"
+	limitPlan      = "plan alone"
 )
 
 // limits describes the limit of a measurement.

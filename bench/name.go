@@ -20,7 +20,9 @@ func (r *Report) Name() string {
 func (r *Report) How() string {
 	v, out := &r.Variant, words{nodesOf(r.Workload, r.Workers, r.Servers)}
 	out.add(v.Nodes.Python(), "%s", v.Nodes)
-	out.add(v.Refit == nil && r.PushBytes > 0, "%v/%v", Size(r.PushBytes), Size(r.PullBytes))
+	out.add(v.Refit == nil && r.PushBytes > 0 && r.Workload != Bus, "%v/%v", Size(r.PushBytes), Size(r.PullBytes))
+	out.add(r.Workload == Bus, "%v", Size(r.PushBytes))
+	out.add(v.Apart, "apart")
 	if v.Refit != nil {
 		out.add(v.Refit.Bytes > 0, "%v", Size(v.Refit.Bytes))
 		out.add(true, "%v", v.Refit)
@@ -62,6 +64,7 @@ func (r *Report) DataPath() string {
 	v, out := &r.Variant, words{string(r.Van)}
 	out.add(v.Nodes.Python(), "%s", v.Nodes)
 	out.add(v.InPlace, "in place")
+	out.add(v.Apart, "apart")
 	out.add(v.Together, "one process")
 	out.add(r.Progress != progressAuto, "%s", r.Progress)
 	return strings.Join(out, " ")

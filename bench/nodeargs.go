@@ -18,6 +18,8 @@ type nodeArgs struct {
 	Control string // path of the coordinator's socket; "": exchange once and stop
 	Bare    bool   // end at once
 	Pin     int    // core, from 1; 0: any
+	Agent   string // path of the socket of an agent, of which the process is a client; "": it is a node
+	Sends   bool   // the client sends
 	Inside  string // folder of the control group in which to execute Command; "": none
 	Command []string
 }
@@ -29,6 +31,9 @@ func (a nodeArgs) list() []string {
 	}
 	if a.Pin > 0 {
 		args = append(args, "--pin="+strconv.Itoa(a.Pin))
+	}
+	if a.Agent != "" {
+		args = append(args, "--agent="+a.Agent, "--sends="+strconv.FormatBool(a.Sends))
 	}
 	if a.Inside != "" {
 		args = append(args, "--inside="+a.Inside, "--")
@@ -42,6 +47,8 @@ func parseNodeArgs(args []string) (a nodeArgs, err error) {
 	f.StringVar(&a.Control, "control", "", "")
 	f.BoolVar(&a.Bare, "bare", false, "")
 	f.IntVar(&a.Pin, "pin", 0, "")
+	f.StringVar(&a.Agent, "agent", "", "")
+	f.BoolVar(&a.Sends, "sends", false, "")
 	f.StringVar(&a.Inside, "inside", "", "")
 	err = f.Parse(args)
 	if f.NArg() > 0 {
@@ -53,8 +60,8 @@ func parseNodeArgs(args []string) (a nodeArgs, err error) {
 	return a, nil
 }
 
-// Node is the program of a process: the scheduler, a worker or a server, by the environment. args
-// are those that Run added to Options.Node.
+// Node is the program of a process: a client of the tensor bus, or else the node that the environment says. args are
+// those that Run added to Options.Node.
 func Node(ctx context.Context, args []string) error {
 	a, err := parseNodeArgs(args)
 	if err != nil || a.Bare {
@@ -67,6 +74,9 @@ func Node(ctx context.Context, args []string) error {
 		if err := pinProcess(a.Pin - 1); err != nil {
 			return err
 		}
+	}
+	if a.Agent != "" {
+		return runBusClient(ctx, a.Agent, a.Sends)
 	}
 	node, err := ps.StartFromEnv(ctx)
 	if err != nil {

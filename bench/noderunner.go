@@ -58,7 +58,7 @@ func (m *nodeRunner) run(ctx context.Context) error {
 			return m.lost(ctx, err)
 		}
 		if c.Verb == verbFinish {
-			return errors.Join(m.profile.stop(), m.node.Stop(ctx), m.conn.send(&reply{}))
+			return errors.Join(m.profile.stop(), m.closeBus(ctx), m.node.Stop(ctx), m.conn.send(&reply{}))
 		}
 		r, err := m.handleCommand(ctx, &c)
 		if err != nil {
@@ -74,6 +74,15 @@ func (m *nodeRunner) run(ctx context.Context) error {
 // lost is the error after the connection broke.
 func (m *nodeRunner) lost(ctx context.Context, err error) error {
 	return preferCause(ctx, fmt.Errorf("%s: the measuring process is gone: %w", m.node, err))
+}
+
+// closeBus ends the agent of a node that has one.
+func (m *nodeRunner) closeBus(ctx context.Context) error {
+	p, ok := m.program.(*bussing)
+	if !ok {
+		return nil
+	}
+	return p.close(ctx)
 }
 
 func (m *nodeRunner) close() {
@@ -92,7 +101,7 @@ func (m *nodeRunner) close() {
 // handleCommand runs a command and returns the reply.
 func (m *nodeRunner) handleCommand(ctx context.Context, c *command) (*reply, error) {
 	if c.Verb == verbPrepare {
-		if err := m.prepare(c.Spec); err != nil {
+		if err := m.prepare(ctx, c.Spec); err != nil {
 			return nil, err
 		}
 		return m.moves(), nil
@@ -118,13 +127,13 @@ func (m *nodeRunner) handleCommand(ctx context.Context, c *command) (*reply, err
 	case verbConnect:
 		return &reply{}, m.connect(ctx, c.Addrs)
 	case verbLimit:
-		return m.runLimit(c.Count)
+		return m.runLimit(ctx, c.Count)
 	}
 	return nil, errs.Invalid("a %s has no command %q: use the same version for all processes", m.node.Role(), c.Verb)
 }
 
 // prepare makes the program of the node's role.
-func (m *nodeRunner) prepare(s *Options) (err error) {
+func (m *nodeRunner) prepare(ctx context.Context, s *Options) (err error) {
 	if m.spec = s; s == nil {
 		return errs.Invalid("%s without a specification", verbPrepare)
 	}
@@ -140,7 +149,7 @@ func (m *nodeRunner) prepare(s *Options) (err error) {
 	}
 	switch {
 	case s.traits().alike:
-		m.program, err = newPeerProgram(m.node, s, m.times)
+		m.program, err = newPeerProgram(ctx, m.node, s, m.times)
 	case s.Workload == Barrier:
 		m.program = &barriers{node: m.node, times: m.times}
 	case m.node.Role() == stepvan.RoleServer:
@@ -164,6 +173,9 @@ func (m *nodeRunner) measure(ctx context.Context, count int) (*reply, error) {
 	}
 	if s, serves := m.program.(*server); serves {
 		r.Computed = s.computed
+	}
+	if p, is := m.program.(*bussing); is && err == nil {
+		r.Allocs, r.CPU = r.Allocs+p.besides.allocs, r.CPU+p.besides.cpu
 	}
 	return r, err
 }
@@ -204,8 +216,11 @@ func (m *nodeRunner) connect(ctx context.Context, addrs []string) (err error) {
 const copyTime = time.Millisecond
 
 // runLimit exchanges the same bytes without stepvan.
-func (m *nodeRunner) runLimit(count int) (r *reply, err error) {
+func (m *nodeRunner) runLimit(ctx context.Context, count int) (r *reply, err error) {
+	p, alone := m.program.(*bussing)
 	switch {
+	case alone:
+		r, err = m.spec.measured(func() error { return p.runAlone(ctx, count) })
 	case m.refit != nil:
 		p, _ := m.program.(*refitting)
 		p.ends.begin()

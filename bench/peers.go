@@ -16,8 +16,10 @@ import (
 )
 
 // newPeerProgram makes the program of a node with the role peer.
-func newPeerProgram(n *ps.Node, s *Options, times latencies) (program, error) {
+func newPeerProgram(ctx context.Context, n *ps.Node, s *Options, times latencies) (program, error) {
 	switch s.Workload {
+	case Bus:
+		return newBussing(ctx, n, s, times)
 	case Refit:
 		return newRefitting(n, s)
 	case Put:

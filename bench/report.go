@@ -61,6 +61,8 @@ type Variant struct {
 	Quota    float64 `json:"quota,omitempty"` // cores whose time all processes share
 	Busy     bool    `json:"busy,omitempty"`  // another program computes on every core
 
+	Apart bool `json:"apart,omitempty"` // the clients of bus are in processes of their own, apart from their agents
+
 	Refit *refit.Spec `json:"refit,omitempty"` // what moves; push_bytes is what each destination gets on average
 }
 
@@ -81,6 +83,8 @@ type Details struct {
 
 	Beyond int64 `json:"beyond_bytes,omitempty"` // memory of all processes beyond their models, while these move
 	Pairs  int   `json:"pairs,omitempty"`        // of a source and a destination
+
+	Above float64 `json:"above_limit_us,omitempty"` // bus: what p50 is above the limit; median of the rounds
 }
 
 // flat has the fields of all parts side by side.
@@ -116,7 +120,7 @@ func newReport(o *Options) *Report {
 			PushBytes: int64(o.Push), PullBytes: int64(o.Pull), Inflight: o.Inflight, Progress: o.Progress,
 		},
 		Variant: Variant{
-			InPlace: o.InPlace, Together: o.Together && o.Van != Mem, Pin: o.Cores.Pin,
+			InPlace: o.InPlace, Together: o.Processes.Together && o.Van != Mem, Pin: o.Cores.Pin,
 			Bulk: int64(o.Bulk), Compute: inMicros(o.Compute), Fresh: o.Work.Fresh,
 			Quota: o.Cores.Quota, Busy: o.Cores.Busy,
 		},
@@ -134,6 +138,9 @@ func newReport(o *Options) *Report {
 	}
 	if o.Workload == Refit {
 		r.Variant.Refit, r.PullBytes = &o.Refit, 0
+	}
+	if o.Workload == Bus {
+		r.Variant.Apart, r.PullBytes = o.Processes.Apart, 0
 	}
 	if o.Workload == Barrier || o.Workload == Idle {
 		r.PushBytes, r.PullBytes = 0, 0
@@ -164,6 +171,18 @@ func (r *Report) setLimit(limits, ratios []float64, of Curve) {
 	d.Curve.Limit, d.Curve.LimitCount = of.Latency, of.Count
 	r.LimitP50 = rounded(median(limits), digits)
 	r.Ratio, d.Ratios = rounded(median(ratios), digits), middleHalf(ratios)
+}
+
+// setAbove sets what a transfer of the bus takes above its limit, in the same rounds.
+func (r *Report) setAbove() {
+	if r.Workload != Bus {
+		return
+	}
+	var above []float64
+	for i, limit := range r.Details.Samples.Limit {
+		above = append(above, r.Details.Samples.P50[i]-limit)
+	}
+	r.Details.Above = rounded(median(above), digits)
 }
 
 // compareWith sets the limit to another measurement, in the same rounds: for nodes in Python the same

@@ -68,6 +68,7 @@ var further = []struct {
 		return fmt.Sprintf("%.3gMiB", inMebibytes(r.Details.Beyond, r.Workers+r.Servers))
 	}},
 	{"beyond/pair", ofWorkload(Refit), func(r *Report) string { return fmt.Sprintf("%.3gMiB", inMebibytes(r.Details.Beyond, r.Details.Pairs)) }},
+	{"above limit", ofWorkload(Bus), func(r *Report) string { return Micros(r.Details.Above) }},
 	{"stopped", hasQuota, func(r *Report) string { return fmt.Sprintf("%.3g%%", r.Details.Throttled.Time*100) }},
 }
 
@@ -167,6 +168,10 @@ var explained = []struct {
 	{
 		ofWorkload(Refit),
 		"refit: from the end of one run of the plan to that of the next, at the last destination. GB/s: bytes that reach destinations. beyond: memory of all processes beyond the models while they move, by processes, and by pairs of a source and a destination.",
+	},
+	{
+		ofWorkload(Bus),
+		"bus: a registered tensor moves once, timed at the receiver. The limit is a plan between the same agents that moves as many bytes. above limit: by how much p50 exceeds it, the median of the rounds. With apart the clients have processes of their own.",
 	},
 	{
 		ofWorkload(P2P),

@@ -21,10 +21,11 @@ const (
 	P2P     Workload = "p2p"     // two peers send a tensor back and forth
 	Put     Workload = "put"     // a peer writes into a window of another, which answers the note
 	Refit   Workload = "refit"   // the weights of a model move from one parallel layout to another
+	Bus     Workload = "bus"     // a registered tensor moves over the tensor bus
 )
 
 // Workloads lists them all.
-var Workloads = []Workload{Echo, AFD, AFD3, Incast, Fanout, Pairs, Weights, Barrier, Batch, Idle, Start, P2P, Put, Refit}
+var Workloads = []Workload{Echo, AFD, AFD3, Incast, Fanout, Pairs, Weights, Barrier, Batch, Idle, Start, P2P, Put, Refit, Bus}
 
 // Sizes and time of one layer of Step-3. It has 128 tokens of hidden size 7168, pushed as
 // fp8 and pulled as bf16, and three stages of 273 us.
@@ -33,6 +34,7 @@ const (
 	afdStage         = 273 * time.Microsecond
 	weightsPush Size = 256 << 20
 	smallBytes  Size = 8
+	busPush     Size = 16 << 10
 
 	batchInflight = 64 // batches between two barriers, which take much longer
 
@@ -69,6 +71,7 @@ var workloads = map[Workload]traits{
 	P2P:     {echoes: true, bare: true, alike: true},
 	Put:     {pull: smallBytes, bare: true, alike: true},
 	Refit:   {bare: true, alike: true},
+	Bus:     {push: busPush, pull: smallBytes, bare: true, alike: true, limit: limitPlan},
 }
 
 // traits of the workload. Those of an unknown one are all zero.

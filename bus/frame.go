@@ -82,7 +82,7 @@ func receiveFrame(r *bufio.Reader) ([]byte, error) {
 // another goroutine. What it does not take is sent by a goroutine, so that nobody else waits for the other process.
 type frameWriter struct {
 	conn *net.UnixConn
-	raw  syscall.RawConn // nil: it cannot be had, and the goroutine sends everything
+	raw  syscall.RawConn // nil: it is not available, and the goroutine sends everything
 	mu   sync.Mutex
 	wake *sync.Cond
 	// +checklocks:mu

@@ -47,6 +47,7 @@ Workloads:
     p2p      two peers send a tensor back and forth
     put      a peer writes into a window of another one, which answers the note
     refit    the weights of a model move from one parallel layout to another
+    bus      a registered tensor moves over the tensor bus
 
 Limits: non-blocking sockets in tight loops; with --progress park Go's netpoll; with
 shared memory two processes that copy the bytes and raise a flag.
@@ -87,15 +88,19 @@ files; over sockets the same pairs write and read as many bytes. Column beyond i
 memory of all processes beyond their models. --pair leaves one source and one destination;
 --moves 10000 moves so many pieces of 8 bytes.
 
+The limit of bus is a plan between the same agents that moves as many bytes; column above
+limit is what a round takes besides. --apart gives the clients processes of their own, apart
+from their agents.
+
 --json writes one object per measurement. The first fields say what was measured:
 workload, van, workers, servers, push_bytes, pull_bytes, inflight, progress.
 The times of an exchange follow: p50_us, p90_us, p99_us, p999_us, max_us.
 The next fields are rate (exchanges per second), gbps, limit (its name), limit_p50_us
 and ratio. The last ones are allocs_per_op and cpu_per_op_us (of all processes). Where
 they apply come nodes, think, sleep, fresh, quota, busy, and over_go_us (in Python: p50 above
-that of Go nodes). With --think and idle comes waiting_cpu (share of a core), with --busy
-lost (share of the rate), with --quota throttled (per second). The options, the spread,
-percentiles for curves, and the figures of each round follow.`
+that of Go nodes), apart and above_limit_us (of bus). With --think and idle comes waiting_cpu
+(share of a core), with --busy lost (share of the rate), with --quota throttled (per second).
+The options, the spread, percentiles for curves, and the figures of each round follow.`
 
 const benchExample = `    stepvan bench                                         all goals
     stepvan bench --html bench.html                       and a page with them and a sweep
@@ -113,6 +118,7 @@ const benchExample = `    stepvan bench                                         
     stepvan bench --workload p2p --van shm,tcp --sweep    tagged transfers
     stepvan bench --workload refit --van shm,tcp --from tp4 --to tp2ep2 --dim 1 --rows 512
     stepvan bench --workload refit --van shm --from tp4 --to dp2 --moves 10000
+    stepvan bench --workload bus --van shm                the tensor bus; also with --apart
     stepvan bench compare old.json new.json               what has changed`
 
 func newBench(self launch.Program) *cobra.Command {

@@ -42,7 +42,7 @@ func (f *benchFlags) define(c *cobra.Command) {
 	flags.StringSliceVar(&f.vans, "van", f.vans, "how payload travels: "+words(bench.Vans))
 	flags.IntSliceVar(&f.workers, "workers", nil, "workers (default 1, pairs 2, incast and batch 8)")
 	flags.IntSliceVar(&f.servers, "servers", nil, "servers; each gets every push and answers every pull (default 1, fanout 4, pairs as --workers)")
-	flags.Var(&f.pushes, "push", "bytes pushed to each server, like 8, 4KiB, 1.75MiB (default 8, afd and afd3 896KiB, weights 256MiB)")
+	flags.Var(&f.pushes, "push", "bytes pushed to each server, like 8, 4KiB, 1.75MiB (default 8, afd and afd3 896KiB, bus 16KiB, weights 256MiB)")
 	flags.Var(&f.pulls, "pull", "bytes pulled from each server (default as --push, afd and afd3 twice as many, weights 8)")
 	flags.BoolVar(&f.sweep, "sweep", false, "push sizes from 8 B to 1 GiB, or the largest that fits the memory")
 	flags.IntVar(&o.Inflight, "inflight", 0, "exchanges that each worker keeps in flight (default 1, afd3 3, batch 64)")
@@ -59,12 +59,13 @@ func (f *benchFlags) define(c *cobra.Command) {
 	flags.Var(&f.rows, "rows", "bytes that lie side by side on both sides of refit with --dim 1 (default 2KiB)")
 	flags.StringVar((*string)(&o.Refit.Memory), "memory", "", "memory of the models of refit: "+words(refit.Memories)+"; one: only that of the destinations is shared, torch: none (default shared)")
 	flags.IntVar(&o.Refit.Moves, "moves", 0, "so many moves of 8 bytes in place of the model of refit (default a model)")
+	flags.BoolVar(&o.Processes.Apart, "apart", false, "the clients of bus are in processes of their own, apart from their agents")
 	flags.BoolVar(&o.Refit.Pair, "pair", false, "only the first source and the first destination of refit take part")
 	flags.StringSliceVar(&f.progresses, "progress", f.progresses, "how nodes wait: "+strings.Join(bench.Progresses, ", "))
 	flags.StringSliceVar(&f.nodes, "nodes", f.nodes, "programs of workers and servers: "+words(bench.AllNodes)+"; numpy and torch are in Python and compared with go")
 	flags.StringSliceVar(&f.peers, "peer", nil, "also measure this library: "+words(bench.Peers)+"; nixl with echo and afd between two processes, and with refit, gloo with refit")
 	flags.StringVar(&f.python, "python", "", "Python interpreter with package stepvan, for --nodes numpy and torch and --peer (default the one that runs this, or python3)")
-	flags.BoolVar(&o.Together, "one-process", false, "all nodes in one process")
+	flags.BoolVar(&o.Processes.Together, "one-process", false, "all nodes in one process")
 	flags.DurationVar(&o.Duration, "duration", 3*time.Second, "time of all rounds of a measurement, limit included; with --sweep 1s")
 	flags.IntVar(&o.Count, "count", 0, "exchanges of each worker, or starts, instead of --duration")
 	flags.IntVar(&o.Rounds, "rounds", 10, "rounds of limit and measurement")
@@ -186,7 +187,7 @@ func (f *benchFlags) checkGoals() (bool, error) {
 	}
 	for _, name := range []string{
 		"van", "workers", "servers", "push", "pull", "sweep", "inflight", "in-place", "compute", "think", "sleep", "fresh", "bulk",
-		"progress", "one-process", "count", "pin", "quota", "busy", "profile", "from", "to", "bytes", "dim", "rows", "memory", "moves", "pair",
+		"progress", "one-process", "count", "pin", "quota", "busy", "profile", "from", "to", "bytes", "dim", "rows", "memory", "moves", "pair", "apart",
 	} {
 		if f.given(name) {
 			return true, errs.Invalid("--%s does not go with the goals, which have vans, nodes and sizes of their own: choose another workload with --workload %s", name, words(bench.Workloads))
