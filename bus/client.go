@@ -44,6 +44,9 @@ type ClientOptions struct {
 	// Rank is the rank of the client in its job, which orders the ranks of a side. It may be -1 where each agent serves
 	// one client of a side. They have the order of the agents then.
 	Rank int
+	// Silence is how long an agent of another process may be silent while a command waits. Then all commands fail with
+	// an error that wraps [stepvan.ErrPeerLost], and so does each later one. 0: 5 s.
+	Silence time.Duration
 }
 
 // Client makes a client.

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -64,16 +65,13 @@ func receiveFrame(r *bufio.Reader) ([]byte, error) {
 	if n == 0 || n > maxFrame {
 		return nil, errs.Protocol("frame", 0, "wrong length (got %d, want 1 to %d bytes)", n, maxFrame)
 	}
-	b := make([]byte, min(n, 64<<10)) // what a length promises is not allocated before it comes
-	if _, err := io.ReadFull(r, b); err != nil {
-		return nil, err
-	}
-	for len(b) < int(n) {
-		part := make([]byte, min(int(n)-len(b), 64<<10))
-		if _, err := io.ReadFull(r, part); err != nil {
+	var b []byte
+	for len(b) < int(n) { // what a length promises is not allocated before it comes
+		at, part := len(b), min(int(n)-len(b), 64<<10)
+		b = slices.Grow(b, part)[:at+part]
+		if _, err := io.ReadFull(r, b[at:]); err != nil {
 			return nil, err
 		}
-		b = append(b, part...)
 	}
 	return b, nil
 }

@@ -2,12 +2,14 @@ package bus
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -28,6 +30,7 @@ type remote struct {
 	r     *fileReader
 	queue int
 	over  chan struct{} // closed when nothing more can come
+	heard atomic.Uint64 // frames that have come
 
 	mu sync.Mutex
 	// +checklocks:mu
@@ -61,10 +64,14 @@ type window struct {
 // Dial connects a client to an agent of another process of this user, which listens at a path. ctx limits how long that
 // takes.
 func Dial(ctx context.Context, path string, o ClientOptions) (*Client, error) {
+	if o.Silence < 0 {
+		return nil, errs.Invalid("client: silence: it is negative (got %v): give a time, or 0 for %v", o.Silence, defaultSilence)
+	}
 	r, err := dial(ctx, path, o.Rank)
 	if err != nil {
 		return nil, fmt.Errorf("client: agent at %s: %w", path, err)
 	}
+	go r.watch(cmp.Or(o.Silence, defaultSilence))
 	return newClient(r), nil
 }
 
@@ -90,7 +97,7 @@ func dial(ctx context.Context, path string, rank int) (*remote, error) {
 	in := bufio.NewReader(r.r)
 	b, err := receiveFrame(in)
 	if !stop() {
-		err = errs.Late("it does not answer", ctx.Err())
+		err = errs.Late("it does not answer: if it was stopped, have it continue, or start another one", ctx.Err())
 	}
 	if err == nil {
 		err = r.welcome(b)
@@ -150,6 +157,7 @@ func (r *remote) follow(in *bufio.Reader) error {
 		if err != nil {
 			return err
 		}
+		r.heard.Add(1)
 		kind, f := readFrame(b)
 		switch kind {
 		case frameCompletion:
@@ -213,9 +221,7 @@ func (r *remote) begin(e envelope, done func(result)) error {
 		return errs.Invalid("%s: semaphore_name: a command with this name has not completed (got %q): use a name once", e.command.Name(), name)
 	}
 	r.open[name] = done
-	f := msgp.AppendString(msgp.AppendString(beginFrame(frameCommand, 4), name), e.role)
-	f = msgp.AppendUint64(f, uint64(max(e.patience, 0)))
-	r.w.send(frame{msgp.AppendBytes(f, b), -1})
+	r.w.send(commandFrame(name, e.role, e.patience, b))
 	return nil
 }
 

@@ -65,13 +65,18 @@ func busOf(t *testing.T, agents int, settings ...string) (all []*exec.Cmd, socke
 // busClients connects a client to each agent, and opens a pair between them: one rank on each side.
 func busClients(t *testing.T, sockets []string) (all [2]*bus.Client, data [2][]float32) {
 	t.Helper()
+	return busClientsOf(t, sockets, "step", bus.ClientOptions{})
+}
+
+func busClientsOf(t *testing.T, sockets []string, batch string, o bus.ClientOptions) (all [2]*bus.Client, data [2][]float32) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	sides := [2]string{"training", "inference"}
 	var g errgroup.Group
 	for i := range all {
 		g.Go(func() error {
-			c, err := bus.Dial(ctx, sockets[i], bus.ClientOptions{})
+			c, err := bus.Dial(ctx, sockets[i], o)
 			if err != nil {
 				return err
 			}
@@ -89,7 +94,7 @@ func busClients(t *testing.T, sockets []string) (all [2]*bus.Client, data [2][]f
 			if data[i], err = tensor.As[float32](x); err != nil {
 				return err
 			}
-			return c.Register(ctx, "step", []bus.Tensor{{Pair: "weights", View: x.Strided()}})
+			return c.Register(ctx, batch, []bus.Tensor{{Pair: "weights", View: x.Strided()}})
 		})
 	}
 	t.Cleanup(func() {
