@@ -23,11 +23,11 @@ import (
 	"github.com/stepvan/stepvan/tensor"
 )
 
-// clientErrand in the environment makes this test binary a client that goes on an errand.
-const clientErrand = "BUS_TEST_ERRAND"
+// clientRole in the environment makes this test binary a client in a process of its own.
+const clientRole = "BUS_TEST_CLIENT"
 
-// errand is what a client in a process of its own does: it is the only rank of a side, and transfers without end.
-type errand struct {
+// loneRank is what a client in a process of its own does: it is the only rank of a side, and transfers without end.
+type loneRank struct {
 	Agent, Side, Partner string
 	Type                 TransferType
 }
@@ -36,11 +36,11 @@ type errand struct {
 const wideRows, wideColumns = 2048, 1024
 
 func TestMain(m *testing.M) {
-	text := os.Getenv(clientErrand)
+	text := os.Getenv(clientRole)
 	if text == "" {
 		os.Exit(m.Run())
 	}
-	var j errand
+	var j loneRank
 	err := json.Unmarshal([]byte(text), &j)
 	if err == nil {
 		err = j.run(context.Background())
@@ -50,7 +50,7 @@ func TestMain(m *testing.M) {
 }
 
 // run transfers round by round, and says so, until something fails. The elements are the number of the round.
-func (j *errand) run(ctx context.Context) error {
+func (j *loneRank) run(ctx context.Context) error {
 	c, err := Dial(ctx, j.Agent, ClientOptions{})
 	if err != nil {
 		return err
@@ -86,14 +86,14 @@ type clientProcess struct {
 	out *bufio.Scanner
 }
 
-func startClient(t *testing.T, j errand) *clientProcess {
+func startClient(t *testing.T, j loneRank) *clientProcess {
 	t.Helper()
 	text, err := json.Marshal(j)
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // ends a process that a test waits for in vain
 	t.Cleanup(cancel)
 	c := &clientProcess{Cmd: exec.CommandContext(ctx, os.Args[0])}
-	c.Env = append(os.Environ(), clientErrand+"="+string(text), "GORACE=atexit_sleep_ms=0")
+	c.Env = append(os.Environ(), clientRole+"="+string(text), "GORACE=atexit_sleep_ms=0")
 	c.Stderr = t.Output()
 	out, err := c.StdoutPipe()
 	require.NoError(t, err)
@@ -126,7 +126,7 @@ type partner struct {
 }
 
 // begin opens the pair and registers the tensor. The client does the same meanwhile.
-func (p *partner) begin(t *testing.T, of errand) {
+func (p *partner) begin(t *testing.T, of loneRank) {
 	t.Helper()
 	_, err := p.c.Do(within(t), &InitPair{PairName: "p", LocalName: p.side, RemoteName: of.Side, ExpectedWorldSize: 1})
 	require.NoError(t, err)
@@ -158,7 +158,7 @@ func TestKilledClients(t *testing.T) {
 	for _, kind := range []TransferType{Send, Recv} {
 		t.Run(string(kind), func(t *testing.T) {
 			x := newTown(t, pairtest.Shm(), 2, Options{})
-			e := errand{x.socket(t, 0), "training", "inference", kind}
+			e := loneRank{x.socket(t, 0), "training", "inference", kind}
 			p := &partner{c: x.client(t, 1, 0), side: e.Partner, kind: map[TransferType]TransferType{Send: Recv, Recv: Send}[kind]}
 			data, held := filled(t, p.c, 0, wideRows, wideColumns)
 			p.data, p.view = data, held.Strided()
@@ -189,8 +189,8 @@ func TestKilledClients(t *testing.T) {
 	}
 }
 
-// A client whose agent is silent gives it up, whatever it does, and says which agent. An agent that lives gives signs of
-// life, also while a command waits for others.
+// A client whose agent is silent gives it up, whatever it does, and says which agent. An agent that lives gives signs
+// of life, also while a command waits for others.
 func TestSilentAgents(t *testing.T) {
 	x := newTown(t, pairtest.Mem(), 1, Options{})
 	path := x.socket(t, 0)

@@ -429,3 +429,45 @@ func TestPatience(t *testing.T) {
 		require.Equal(t, 30*time.Second, time.Since(begun))
 	})
 }
+
+// A caller that gives up drives its round no longer. The round continues, and so do the next ones.
+func TestACallerGivesUpARound(t *testing.T) {
+	partial, whole := on([]int{2}, layout.Partial(layout.Sum)), on([]int{1}, layout.Replicate())
+	for _, van := range []pairtest.Van{pairtest.Mem(), pairtest.OneSided()} {
+		t.Run(van.Name, func(t *testing.T) {
+			x := newTown(t, van, 3, Options{})
+			a, b := x.job(t, "training", &partial, 0, 1), x.job(t, "inference", &whole, 2)
+			openEverywhere(t, "p", a, b)
+			one, from := floats(t, 1, 4, 4)
+			two, other := floats(t, 2, 4, 4)
+			sum, to := floats(t, 0, 4, 4)
+			noErrors(t, registerAll(t, "step", "p", map[*job][]tensor.Strided{a: {from, other}, b: {to}}))
+			for round := range uint64(3) {
+				short, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+				_, err := a.clients[0].Do(short, &Transfer{BatchID: "step", Type: Send}) // reduces with a rank that does not come
+				cancel()
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				short, cancel = context.WithCancel(t.Context())
+				cancel()
+				_, err = b.clients[0].Do(short, &Transfer{BatchID: "step", Type: Recv})
+				require.ErrorIs(t, err, context.Canceled)
+				one[0]++
+				_, err = a.clients[1].Do(within(t), &Transfer{BatchID: "step", Type: Send})
+				require.NoError(t, err)
+				for _, c := range []*Client{a.clients[0], b.clients[0]} {
+					eventually(t, func() bool {
+						s, err := c.Do(within(t), &QueryStatus{BatchID: "step", StateName: StateStatus})
+						require.NoError(t, err)
+						require.NotEqual(t, Failed, s.State, "%v", s.Err)
+						return s == Status{State: Done, Round: round + 1}
+					})
+				}
+				for i := range sum {
+					require.InDelta(t, one[i]+two[i], sum[i], 0)
+				}
+			}
+			cleanupAll(t, "step", a, b)
+			x.nothingLeft(t)
+		})
+	}
+}
