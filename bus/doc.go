@@ -39,7 +39,9 @@
 // # Threads and memory
 //
 // Agent.mu guards the state of an agent. No goroutine holds it while it waits. The driver calls Agent.receive for
-// letters. Commands that wait, plans and runs have goroutines of their own, which end with the agent.
+// letters. Commands that wait and plans have goroutines of their own, which end with the agent. The caller that waits
+// for a round drives it. For a client in another process the goroutine that reads its commands does so, for a short
+// time. A goroutine of the agent does the rest.
 //
 // The memory of registered tensors is borrowed until the batch has been cleaned up, or its client closed. The tensors
 // of a client in another process lie in memory files of the agent ([Client.Empty]). So nothing is copied between the

@@ -2,7 +2,9 @@ package bus
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/stepvan/stepvan/peer"
 )
@@ -13,8 +15,9 @@ type round struct {
 	l        *leg
 	d        int // the direction
 	number   uint64
-	gathered bool        // the values of all groups have been reduced
-	running  peer.Handle // of a plan; the zero value where none runs
+	gathered bool          // the values of all groups have been reduced
+	running  peer.Handle   // of a plan; the zero value where none runs
+	within   time.Duration // how long a plan may be waited for; 0: until ctx ends
 }
 
 // begin begins the next round once all ranks of this agent have asked for it. It returns nil before that. Under mu.
@@ -59,6 +62,22 @@ func (r *round) runFor(ctx context.Context) {
 	r.end(err)
 }
 
+// runWithin drives a round for a short time on behalf of a caller that has other work. A goroutine of the agent
+// continues then. It also does what takes longer: a round that reduces.
+func (r *round) runWithin(d time.Duration) {
+	defer r.l.rounds.Done()
+	if r.l.courses[r.d].gather != nil && r.handOver() {
+		return
+	}
+	r.within = d
+	err := r.drive(r.l.ctx)
+	r.within = 0
+	if errors.Is(err, context.DeadlineExceeded) && r.handOver() {
+		return
+	}
+	r.end(err)
+}
+
 // handOver has a goroutine of the agent drive on, unless the leg has failed.
 func (r *round) handOver() bool {
 	a := r.l.a
@@ -96,7 +115,12 @@ func (r *round) follow(ctx context.Context, p *peer.Plan) (err error) {
 			return err
 		}
 	}
-	if err := r.running.Wait(ctx); err != nil {
+	if r.within > 0 {
+		err = r.running.WaitFor(r.within)
+	} else {
+		err = r.running.Wait(ctx)
+	}
+	if err != nil {
 		return err
 	}
 	r.running = peer.Handle{}

@@ -181,7 +181,7 @@ func (g *guest) read(r *bufio.Reader) error {
 		kind, f := readFrame(b)
 		switch kind {
 		case frameCommand:
-			g.command(f)
+			g.command(f, r.Buffered() > 0)
 		case frameAbandon:
 			name, why := f.nextText(), context.Canceled
 			if f.nextNumber(1) == 1 {
@@ -202,8 +202,12 @@ func (g *guest) read(r *bufio.Reader) error {
 	}
 }
 
-// command begins a command. Whatever it is, its completion has an answer.
-func (g *guest) command(f *fields) {
+// driveTime is how long the goroutine that reads the commands of a client drives a round. So another goroutine wakes
+// only for rounds that take longer. A command that comes meanwhile waits so long.
+const driveTime = 500 * time.Microsecond
+
+// command begins a command. Whatever it is, its completion has an answer. more says that other commands have come.
+func (g *guest) command(f *fields, more bool) {
 	name, role := f.nextText(), f.nextText()
 	patience := time.Duration(f.nextNumber(math.MaxInt64))
 	b := f.nextBytes()
@@ -216,7 +220,11 @@ func (g *guest) command(f *fields) {
 	}
 	done := func(r result) { g.w.send(frame{encodeCompletion(name, r), -1}) }
 	if err == nil {
-		err = g.s.begin(envelope{command: command, role: role, patience: patience}, done)
+		e := envelope{command: command, role: role, patience: patience, within: driveTime}
+		if more {
+			e.within = 0
+		}
+		err = g.s.begin(e, done)
 	}
 	if err != nil {
 		done(result{err: err})

@@ -42,6 +42,8 @@ type envelope struct {
 	patience time.Duration // of the client; 0: that of the agent
 	// waits is not nil if the caller of begin waits for the completion, at most until this context ends.
 	waits context.Context
+	// within is above 0 if the caller of begin may drive a round for so long.
+	within time.Duration
 }
 
 // call is a command that has not completed.
@@ -112,16 +114,20 @@ var errClosedClient = errs.Closed("the client was closed: make another one")
 
 // begin takes a command. Commands begin in the order of the calls. done is called once, also when the command fails or
 // is not known. The error is [stepvan.ErrWouldBlock] if too many commands have not completed; then done is not called.
-// If the caller waits for a transfer, begin may return when it is over.
+// A caller that may drive a round does so within begin.
 func (s *session) begin(e envelope, done func(result)) error {
 	r, err := s.take(e, &call{done: done})
-	if r != nil {
+	switch {
+	case r == nil:
+	case e.waits != nil:
 		r.runFor(e.waits)
+	default:
+		r.runWithin(e.within)
 	}
 	return err
 }
 
-// take has a command begin. It returns a round for the caller to drive, if it waits for one.
+// take has a command begin. It returns a round for the caller to drive, if it may.
 func (s *session) take(e envelope, c *call) (*round, error) {
 	s.order.Lock()
 	defer s.order.Unlock()
@@ -219,7 +225,7 @@ func (s *session) run(e envelope, c *call, done func(result)) *round {
 				done(result{err: err})
 				return
 			}
-			e.waits = nil // nobody waits in this goroutine
+			e.waits, e.within = nil, 0 // nobody waits in this goroutine
 			s.transfer(x, e, done)
 		})
 	default:

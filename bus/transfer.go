@@ -6,8 +6,8 @@ import (
 	"github.com/stepvan/stepvan/internal/errs"
 )
 
-// transfer asks for the next round of a batch. done is called when the round is over in all legs. A caller that waits
-// for that drives the round that is returned.
+// transfer asks for the next round of a batch. done is called when the round is over in all legs. The
+// caller drives the round that is returned, if it may.
 func (s *session) transfer(t *Transfer, e envelope, done func(result)) *round {
 	r, err := s.ask(t, e, done)
 	if err != nil {
@@ -36,7 +36,7 @@ func (w *pending) end(err error) (over bool) {
 // tell tells the client that its transfer is over.
 func (w *pending) tell() { w.done(result{err: w.err}) }
 
-// ask counts the round and begins what can begin. It returns a round for the caller to drive if the caller waits.
+// ask counts the round and begins what can begin. It returns a round for the caller to drive, if it may.
 func (s *session) ask(t *Transfer, e envelope, done func(result)) (mine *round, err error) {
 	a := s.a
 	a.mu.Lock()
@@ -65,7 +65,7 @@ func (s *session) ask(t *Transfer, e envelope, done func(result)) (mine *round, 
 		p.leg.announce(d)
 		switch r := p.leg.begin(d); {
 		case r == nil:
-		case e.waits != nil && mine == nil:
+		case (e.waits != nil || e.within > 0) && mine == nil:
 			mine = r
 		default:
 			a.spawn(r.run)
