@@ -5,9 +5,9 @@
 #   scripts/oracle.sh [record|install|refit|bus]
 #
 # It makes the recordings anew, which must be the bytes in layout/testdata and bus/testdata. Then it compares thousands
-# of further cases, and runs refits over the wheel: Megatron-core's own, and one between two jobs of torchrun. With refit
-# it does only that, and with bus only what needs msgspec. With record it writes the recordings instead, and with install
-# it only installs.
+# of further cases, and runs refits over the wheel: Megatron-core's own, and one between two jobs of torchrun. With
+# refit it does only that, and with bus only what needs msgspec. With record it writes the recordings instead, and with
+# install it only installs.
 #
 # ORACLE_PYTHON names the interpreter. ORACLE_SEED is the seed of the further cases.
 set -euo pipefail
