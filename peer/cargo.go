@@ -61,9 +61,13 @@ func (c *cargo) add(w *strided.Walk, mine, theirs unsafe.Pointer) { c.append(w, 
 
 // addCast appends a box whose elements are converted.
 func (c *cargo) addCast(w *strided.Walk, mine, theirs unsafe.Pointer, how *conversion) {
+	c.append(w, mine, theirs, c.kind(how))
+}
+
+// kind is the number of a conversion, which joins the others if it is not one of them.
+func (c *cargo) kind(how *conversion) uint8 {
 	if how.plain() {
-		c.append(w, mine, theirs, 0)
-		return
+		return 0
 	}
 	i := slices.IndexFunc(c.casts, func(k conversion) bool {
 		return k.src == how.src && k.wire == how.wire && k.dst == how.dst
@@ -72,7 +76,7 @@ func (c *cargo) addCast(w *strided.Walk, mine, theirs unsafe.Pointer, how *conve
 		i = len(c.casts)
 		c.casts = append(c.casts, *how)
 	}
-	c.append(w, mine, theirs, uint8(i+1))
+	return uint8(i + 1)
 }
 
 func (c *cargo) append(w *strided.Walk, mine, theirs unsafe.Pointer, kind uint8) {
@@ -80,13 +84,10 @@ func (c *cargo) append(w *strided.Walk, mine, theirs unsafe.Pointer, kind uint8)
 		return
 	}
 	at := uint32(len(c.boxes))
-	to, from, run := w.Elements()
-	b := box{mine, theirs, run, uint32(len(c.loops)), uint8(len(w.Loops())), [2]uint8{uint8(to), uint8(from)}, kind}
-	c.boxes = append(c.boxes, b)
-	c.loops = append(c.loops, w.Loops()...)
-	elements, size := w.Bytes()/to, max(to, from)
-	c.bytes += elements * c.wire(&b)
-	n := elements * size
+	c.addBox(w, mine, theirs, kind)
+	to, from, _ := w.Elements()
+	size := max(to, from)
+	n := w.Bytes() / to * size
 	if n > chunkBytes {
 		parts := w.Cut(chunkBytes / size)
 		for i := range parts.Len() {
@@ -102,6 +103,15 @@ func (c *cargo) append(w *strided.Walk, mine, theirs unsafe.Pointer, kind uint8)
 	}
 	c.chunks = append(c.chunks, chunk{box: at, boxes: 1})
 	c.open = n
+}
+
+// addBox appends a box that belongs to no chunk yet.
+func (c *cargo) addBox(w *strided.Walk, mine, theirs unsafe.Pointer, kind uint8) {
+	to, from, run := w.Elements()
+	b := box{mine, theirs, run, uint32(len(c.loops)), uint8(len(w.Loops())), [2]uint8{uint8(to), uint8(from)}, kind}
+	c.boxes = append(c.boxes, b)
+	c.loops = append(c.loops, w.Loops()...)
+	c.bytes += w.Bytes() / to * c.wire(&b)
 }
 
 // conversion is how the elements of a box change, or nil.

@@ -129,7 +129,7 @@ func (g *Group) move(ctx context.Context, c *collective, key string) error {
 	if len(sends)+len(recvs) == 0 || c.view.Len() == 0 {
 		return nil
 	}
-	pl, err := g.p.plan(ctx, key, sends, recvs)
+	pl, err := g.p.plan(ctx, key, sends, recvs, PlanOptions{})
 	if err != nil {
 		return g.blame(err)
 	}

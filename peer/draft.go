@@ -21,7 +21,8 @@ import (
 // Each attempt to make a plan has a number. A letter of an attempt that is over is passed over.
 type draft struct {
 	plan    *Plan
-	pairs   []*pair
+	options PlanOptions
+	pairs   []*pair // Peer.mu guards changes
 	attempt uint64
 	failed  error // another peer rejects the plan. Under Peer.mu
 	merges  []mergeMove
@@ -32,6 +33,8 @@ const (
 	letterProposal = 1 + iota
 	letterAgreed
 	letterRejected
+	letterChains // the places of the receiver of this letter in the chains of its sender
+	letterHops   // the views of both in the chains that they are neighbors in
 )
 
 // prepare checks the moves and sorts them by peer.
@@ -229,10 +232,21 @@ func (d *draft) agree(ctx context.Context) (*Plan, error) {
 		return nil, err
 	}
 	for _, x := range d.pairs {
+		if err := x.fits(); err != nil {
+			return nil, err
+		}
+	}
+	if d.options.Replicas {
+		if err := d.makeChains(ctx); err != nil {
+			return nil, err
+		}
+	}
+	for _, x := range d.pairs {
 		if err := x.match(); err != nil {
 			return nil, err
 		}
 	}
+	d.linkHops()
 	if len(d.merges) > 0 {
 		g, err := newMerger(d.plan, d.merges)
 		if err != nil {
@@ -257,7 +271,7 @@ func (d *draft) end() {
 	p := d.plan.p
 	p.mu.Lock()
 	defer p.unlock()
-	d.plan.draft, d.plan.attempt = nil, d.attempt
+	d.plan.draft, d.plan.attempt, d.plan.with = nil, d.attempt, d.ranks()
 }
 
 // ranks lists the other peers.
@@ -280,12 +294,15 @@ func (d *draft) sendAgreement() error {
 		return err
 	}
 	for _, x := range d.pairs {
-		if x.out == nil && x.in == nil {
+		if d.isSelf(x) {
 			continue
 		}
 		b := d.begin(letterAgreed, x)
 		b = binary.LittleEndian.AppendUint64(b, x.out.number())
 		b = binary.LittleEndian.AppendUint64(b, x.in.number())
+		for _, h := range x.hops {
+			b = binary.LittleEndian.AppendUint64(b, h.edge.number())
+		}
 		p.remotes[x.rank].letters.post(d.key(), b)
 	}
 	return nil
@@ -311,8 +328,12 @@ func (d *draft) awaitAgreement(ctx context.Context, x *pair) error {
 		return err
 	}
 	in, out := l.u64(), l.u64() // what the other end calls them
+	hops := make([]uint64, len(x.hops))
+	for i := range hops {
+		hops[i] = l.u64()
+	}
 	err = l.end()
-	if err == nil && ((in == 0) != (x.in == nil) || (out == 0) != (x.out == nil)) {
+	if err == nil && ((in == 0) != (x.in == nil) || (out == 0) != (x.out == nil) || slices.Contains(hops, 0)) {
 		err = errs.Protocol("edges", 17, "an agreement has edges %#x and %#x", in, out)
 	}
 	if err != nil {
@@ -329,6 +350,10 @@ func (d *draft) awaitAgreement(ctx context.Context, x *pair) error {
 	}
 	if x.out != nil {
 		x.out.theirs = out
+	}
+	for i, h := range x.hops {
+		h.edge.theirs = hops[i]
+		h.edge.tellNext()
 	}
 	return nil
 }

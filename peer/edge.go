@@ -43,6 +43,7 @@ type edge struct {
 	ending  error  // why e fails after the run: the other end has had all of it, and ends e
 	pending bool   // of a plan: the run waits for it
 	offered uint64 // of a plan: the version that the other end offers; 0 for none
+	relay   *relay // of a chain; nil for others
 }
 
 // flow is how far the chunks of an edge are.
@@ -169,7 +170,7 @@ func (e *edge) begin() {
 	if !own.empty() {
 		e.missing |= stepCopy
 	}
-	if !others.empty() {
+	if !others.empty() || e.copiesLate() {
 		e.missing |= stepNote
 	}
 	if !e.streamed.empty() {
@@ -178,15 +179,19 @@ func (e *edge) begin() {
 	if e.merges != nil {
 		e.missing |= e.merges.begin(e.out)
 	}
-	p := e.remote.peer
-	if !own.empty() {
-		e.busy++
-		p.run(&e.copying, len(own.chunks), own.bytes)
+	if !own.empty() && !e.copiesLate() {
+		e.copy(own)
 	}
 	if e.out && !e.streamed.empty() {
 		e.pack()
 	}
 	e.step(0)
+}
+
+// copy has this end make its copies.
+func (e *edge) copy(own *cargo) {
+	e.busy++
+	e.remote.peer.run(&e.copying, len(own.chunks), own.bytes)
 }
 
 // copyChunk makes this end's copy of a chunk. Movers call it.
@@ -345,6 +350,9 @@ func (t *edgeTable) noted(r *remote, m *link.Inbound) error {
 		return errs.Protocol("op", 7, "note %d of a peer does not fit the state of what it names", o)
 	default:
 		e.step(stepNote)
+		if e.copiesLate() && !e.out && e.state == edgeRunning {
+			e.copy(&e.viewed)
+		}
 		e.checkStreamed()
 	}
 	return nil

@@ -150,7 +150,7 @@ func ProposalOf(sends, recvs []RawMove) []byte {
 			b = list[i].append(b)
 		}
 	}
-	return b
+	return append(b, 0)
 }
 
 // Propose sends a proposal of a plan to a peer.
@@ -164,6 +164,7 @@ func Propose(p *Peer, to stepvan.Rank, name string, body []byte) {
 func ReadProposal(body []byte) (n int, err error) {
 	l := readLetter(body)
 	n = len(l.moves()) + len(l.moves())
+	l.options()
 	return n, l.end()
 }
 

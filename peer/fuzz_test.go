@@ -93,7 +93,7 @@ func FuzzMessage(f *testing.F) {
 // Letters of any bytes are read to their end or refused. Moves that are accepted are in order, and are what they say
 // when they are encoded again.
 func FuzzLetter(f *testing.F) {
-	var x pair
+	x := pair{draft: &draft{}}
 	for i, b := range seedForms() {
 		d := decode(b)
 		x.sends = append(x.sends, Move{ID: uint64(i) + 1})
@@ -110,6 +110,7 @@ func FuzzLetter(f *testing.F) {
 			return
 		}
 		theirs := [2][]proposed{l.moves(), l.moves()}
+		_ = l.options()
 		if l.end() != nil {
 			return
 		}

@@ -1,6 +1,7 @@
 package peer
 
 import (
+	"cmp"
 	"fmt"
 	"unsafe"
 
@@ -21,6 +22,9 @@ type pair struct {
 	session      *link.Session // over which
 	attempt      uint64        // of the other peer; 0 before its proposal
 	theirs       [2][]proposed // its sends and receives
+	options      PlanOptions   // that it has given
+	hops         []*hop        // in chains, by source and number
+	chained      [2][]int      // places of the sends and receives that are in chains
 	out, in      *edge         // nil without moves
 }
 
@@ -69,18 +73,20 @@ func (d *decoder) proposed() (m proposed) {
 	return m
 }
 
-// match compares the two proposals of a pair, and makes its edges.
+// fits compares the two proposals of a pair.
+func (x *pair) fits() error {
+	if x.draft.isSelf(x) {
+		return nil // matchOwn compares
+	}
+	return cmp.Or(x.compareOptions(), x.compare(x.sends, x.theirs[1], true), x.compare(x.recvs, x.theirs[0], false))
+}
+
+// match makes the edges of a pair whose proposals fit each other.
 func (x *pair) match() (err error) {
 	if x.draft.isSelf(x) {
 		return x.matchOwn()
 	}
 	sends, recvs := x.theirs[0], x.theirs[1]
-	if err := x.compare(x.sends, recvs, true); err != nil {
-		return err
-	}
-	if err := x.compare(x.recvs, sends, false); err != nil {
-		return err
-	}
 	if err := x.openEdges(); err != nil {
 		return err
 	}
@@ -90,6 +96,9 @@ func (x *pair) match() (err error) {
 	}
 	if x.in != nil && err == nil {
 		err = x.fill(x.in, x.recvs, x.forms[1], sends)
+	}
+	for i := 0; i < len(x.hops) && err == nil; i++ {
+		err = x.fillHop(x.hops[i])
 	}
 	return err
 }
@@ -167,7 +176,6 @@ func (x *pair) openEdges() error {
 		e.busy++ // until closeFilling: a loss of the session does not give the views back that fill makes
 		pl.edges = append(pl.edges, e)
 		pl.loud++
-		pl.sends = pl.sends || out
 		return e
 	}
 	if len(x.sends) > 0 {
@@ -176,6 +184,11 @@ func (x *pair) openEdges() error {
 	if len(x.recvs) > 0 {
 		x.in = add(false)
 	}
+	for _, h := range x.hops {
+		h.edge = add(h.out)
+		pl.sends = pl.sends || h.out && h.from == nil
+	}
+	pl.sends = pl.sends || x.out != nil
 	return nil
 }
 
@@ -184,7 +197,11 @@ func (x *pair) closeFilling() {
 	p := x.draft.plan.p
 	p.mu.Lock()
 	defer p.unlock()
-	for _, e := range []*edge{x.out, x.in} {
+	edges := []*edge{x.out, x.in}
+	for _, h := range x.hops {
+		edges = append(edges, h.edge)
+	}
+	for _, e := range edges {
 		if e != nil {
 			e.busy--
 			e.checkQuiet()

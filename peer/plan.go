@@ -48,6 +48,7 @@ type Plan struct {
 	local cargo
 	merge *merger          // nil without merges
 	views []tensor.Strided // retained
+	with  []stepvan.Rank   // the peers that have agreed on it with this one
 	draft *draft           // until all have agreed. Under Peer.mu
 
 	// Under Peer.mu.
@@ -74,16 +75,21 @@ type Plan struct {
 // When a peer gives up and tries again at once, another one may still answer its first attempt. That one fails then,
 // and the second attempt waits for it. So let the peers meet at a barrier before they try again.
 func (p *Peer) Plan(ctx context.Context, name string, sends, recvs []Move) (*Plan, error) {
-	if name == "" || len(name) > maxName || strings.HasPrefix(name, groupKey) {
-		return nil, errs.Invalid("plan: name %s: got %d bytes, want 1 to %d, and another beginning than %s: give another",
-			text.Line(name, 32), len(name), maxName, groupKey)
-	}
-	return p.plan(ctx, name, sends, recvs)
+	return p.PlanWith(ctx, name, sends, recvs, PlanOptions{})
 }
 
-// plan is Plan with any name.
-func (p *Peer) plan(ctx context.Context, name string, sends, recvs []Move) (*Plan, error) {
-	d := &draft{plan: &Plan{p: p, name: name}}
+// checkPlanName refuses a name that no plan of a program may have.
+func checkPlanName(name string) error {
+	if name == "" || len(name) > maxName || strings.HasPrefix(name, groupKey) {
+		return errs.Invalid("plan: name %s: got %d bytes, want 1 to %d, and another beginning than %s: give another",
+			text.Line(name, 32), len(name), maxName, groupKey)
+	}
+	return nil
+}
+
+// plan is PlanWith with any name.
+func (p *Peer) plan(ctx context.Context, name string, sends, recvs []Move, o PlanOptions) (*Plan, error) {
+	d := &draft{plan: &Plan{p: p, name: name}, options: o}
 	if err := d.prepare(sends, recvs); err != nil {
 		return nil, err
 	}
@@ -131,6 +137,7 @@ func (pl *Plan) Begin(version uint64) (Handle, error) {
 	for _, e := range pl.edges {
 		switch {
 		case pl.record == nil: // the start of another edge has failed the plan
+		case e.passes(): // begins when its elements come
 		case e.out:
 			e.offer(version)
 		case e.offered != 0:
@@ -196,13 +203,14 @@ func (pl *Plan) take(e *edge) {
 		return
 	}
 	e.offered = 0
-	if !e.written.empty() || !e.streamed.empty() {
+	if !e.written.empty() || !e.streamed.empty() || e.copiesLate() {
 		e.tell(opReady, version)
 	}
 	if e.empty() {
 		e.remote.note(opDone, e.theirs)
 	}
 	e.begin()
+	e.passAll()
 	if e.merges != nil {
 		pl.merge.offered()
 	}
@@ -227,6 +235,12 @@ func (t *edgeTable) ran(r *remote, m *link.Inbound) error {
 		return errs.Protocol("request", 56, "a run of %#x, which is not a plan", m.Header.Request)
 	}
 	if op(m.Header.Op) == opReady {
+		if e.passes() {
+			if !e.wanted(version) {
+				return errs.Protocol("op", 7, "a peer is ready for version %d of plan %s, which it was not offered", version, pl.name)
+			}
+			return nil
+		}
 		if !e.out || e.state != edgeIdle || !e.pending {
 			return errs.Protocol("op", 7, "a peer is ready for a run of plan %s that has not begun", pl.name)
 		}
@@ -237,6 +251,7 @@ func (t *edgeTable) ran(r *remote, m *link.Inbound) error {
 		return errs.Protocol("op", 7, "a peer offers version %d of plan %s before the last one was taken", version, pl.name)
 	}
 	e.offered = version
+	e.hear(version)
 	if e.pending {
 		pl.take(e)
 	}
@@ -260,6 +275,8 @@ func (pl *Plan) copied() {
 // arrived implements edgeOwner.
 func (pl *Plan) arrived(e *edge) {
 	e.pending = false
+	e.passAll()
+	e.passed()
 	pl.finished()
 }
 
@@ -365,7 +382,7 @@ func (pl *Plan) noteRejection(r *remote, body []byte) bool {
 		return pl.draft.noteRejection(r, body)
 	}
 	l := readLetter(body)
-	if l.kind != letterRejected || l.to != pl.attempt || !slices.ContainsFunc(pl.edges, func(e *edge) bool { return e.remote == r }) {
+	if l.kind != letterRejected || l.to != pl.attempt || !slices.Contains(pl.with, r.Rank) {
 		return false
 	}
 	pl.fail(r.failure("plan "+pl.name, fmt.Errorf("%w: %s", stepvan.ErrRemote, text.Line(l.text(maxText), maxText))))
@@ -386,6 +403,7 @@ type PlanStats struct {
 	Local    int64 // bytes that stay in this process
 	Received int64 // bytes that come from other peers
 	Sent     int64 // bytes that go to other peers
+	Passed   int64 // of those, bytes that this peer receives and passes on, see [PlanOptions]
 }
 
 // Stats returns what a run moves.
@@ -400,10 +418,14 @@ func (pl *Plan) Stats() (s PlanStats) {
 			viewed, streamed = viewed+x.viewed, streamed+x.pulled
 		}
 		s.Viewed, s.Written, s.Streamed = s.Viewed+viewed, s.Written+e.written.bytes, s.Streamed+streamed
-		if n := viewed + e.written.bytes + streamed; e.out {
+		n := viewed + e.written.bytes + streamed
+		if e.out {
 			s.Sent += n
 		} else {
 			s.Received += n
+		}
+		if e.passes() {
+			s.Passed += n
 		}
 	}
 	return s

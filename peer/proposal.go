@@ -95,7 +95,7 @@ func (x *pair) appendProposal(b []byte) []byte {
 			b = x.forms[i][k].append(b)
 		}
 	}
-	return b
+	return append(b, x.draft.options.encode())
 }
 
 // readProposals waits for the proposals of all other peers, before any are compared. So everybody can be told what does
@@ -149,7 +149,7 @@ func (d *draft) explain(err error) error {
 		if x.attempt == 0 {
 			continue
 		}
-		if why := cmp.Or(x.compare(x.sends, x.theirs[1], true), x.compare(x.recvs, x.theirs[0], false)); why != nil {
+		if why := x.fits(); why != nil {
 			return why
 		}
 	}
@@ -168,7 +168,7 @@ func (d *draft) takeProposal(x *pair) {
 	for body, ok := b.take(d.key()); ok; body, ok = b.take(d.key()) {
 		if l := readLetter(body); l.kind == letterProposal {
 			x.attempt, b.attempt[d.key()] = l.from, l.from
-			x.theirs = [2][]proposed{l.moves(), l.moves()}
+			x.theirs, x.options = [2][]proposed{l.moves(), l.moves()}, l.options()
 			return
 		}
 	}
@@ -184,7 +184,7 @@ func (d *draft) readProposal(ctx context.Context, x *pair) error {
 		return err
 	}
 	d.accept(x, l.from)
-	x.theirs = [2][]proposed{l.moves(), l.moves()}
+	x.theirs, x.options = [2][]proposed{l.moves(), l.moves()}, l.options()
 	if err := l.end(); err != nil {
 		return d.expel(x, err)
 	}

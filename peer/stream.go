@@ -22,8 +22,13 @@ func (e *edge) pack() {
 
 // hasChunk reports whether a chunk or a piece can be sent.
 func (e *edge) hasChunk() bool {
-	return e.state == edgeRunning && e.flow.inflight < chunksInFlight &&
-		(e.flow.next < len(e.streamed.chunks) || e.merges != nil && e.merges.queue.count > 0)
+	if e.state != edgeRunning || e.flow.inflight == chunksInFlight {
+		return false
+	}
+	if e.flow.next < len(e.streamed.chunks) {
+		return !e.passes() || e.relay.from.has(e.flow.next)
+	}
+	return e.merges != nil && e.merges.queue.count > 0
 }
 
 // sendChunks sends chunks while there is room for them. A mover calls it.
@@ -215,6 +220,7 @@ func (h bulkHandler) receiveChunk(m *link.Inbound) error {
 	if e.flow.landed++; e.flow.landed == len(e.streamed.chunks) {
 		e.step(stepStream)
 	}
+	e.passAll()
 	return nil
 }
 
