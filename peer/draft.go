@@ -294,7 +294,7 @@ func (d *draft) sendAgreement() error {
 		return err
 	}
 	for _, x := range d.pairs {
-		if d.isSelf(x) {
+		if x.rank == p.rank {
 			continue
 		}
 		b := d.begin(letterAgreed, x)

@@ -67,7 +67,7 @@ func (x *pair) compareOptions() error {
 
 // chain is how receivers pass some moves of a source on. The source makes it, because it alone knows which of its moves
 // have the same view.
-type chain struct{ members []*chainMember } // by rank
+type chain struct{ members []*chainMember } // by rank, from that of the source on and round
 
 // chainMember is a receiver of a chain.
 type chainMember struct {
@@ -100,7 +100,8 @@ func (d *draft) findChains() (list []*chain) {
 	}
 	ends := map[replicated][]end{}
 	var order []replicated
-	for _, x := range d.pairs {
+	self, _ := slices.BinarySearchFunc(d.pairs, d.plan.p.rank, func(x *pair, r stepvan.Rank) int { return cmp.Compare(x.rank, r) })
+	for _, x := range slices.Concat(d.pairs[self:], d.pairs[:self]) { // the chains of several sources end at different peers
 		if d.isSelf(x) || len(x.sends) == 0 || x.session.Caps().Views {
 			continue
 		}

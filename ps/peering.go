@@ -6,6 +6,7 @@ import (
 
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/reach"
 	"github.com/stepvan/stepvan/peer"
 )
 
@@ -38,7 +39,7 @@ func newPeering(m *member) *peer.Service {
 func joinPeers(s *peer.Service, self Peer, others []Peer) error {
 	members := make([]peer.Member, len(others)+1)
 	for _, p := range slices.Concat(others, []Peer{self}) {
-		members[p.Rank] = peer.Member{Rank: p.Rank, Name: p.Name(), Host: p.Host, ID: p.ID}
+		members[p.Rank] = peer.Member{Rank: p.Rank, Name: p.Name(), Host: p.Host, ID: p.ID, Machine: reach.Machine(p.Addresses)}
 	}
 	return s.Join(self.Rank, members)
 }

@@ -155,6 +155,7 @@ type Options struct {
 	Link             func(*link.Options) // edits the options of every transport
 	Peer             func(*peer.Options) // edits the options of every peer of a cluster
 	MaxBytes         int64               // of the memory of each instance; 0: no limit
+	Machines         []int               // of each peer: peers of different machines reach each other over TCP alone
 }
 
 // Instance is what each worker and server has.
@@ -209,6 +210,9 @@ func NewInstance(t testing.TB, o Options, name string, id wire.PeerID) Instance 
 	mem, err := tensor.NewAllocator(tensor.Options{Name: name, MaxBytes: o.MaxBytes})
 	require.NoError(t, err)
 	lo := link.Options{Vans: []link.VanMaker{o.Van.Maker(name, mem)}, Memory: mem, Log: zerolog.Nop()}
+	if o.hasNetwork() {
+		lo.Vans = append(lo.Vans, TCP().Maker(name, mem))
+	}
 	if o.Link != nil {
 		o.Link(&lo)
 	}

@@ -27,6 +27,9 @@ type listening struct {
 	Addr string
 }
 
+// hasNetwork reports whether there is TCP beside the van, between machines.
+func (o *Options) hasNetwork() bool { return o.Van.Shares && o.Machines != nil }
+
 func peerID(i int) wire.PeerID { return wire.PeerID(200_000 + i) }
 
 // NewPeers makes a cluster of n peers. They have no sessions yet. The end of the test closes them, and fails the test
@@ -54,11 +57,15 @@ func newPeers(t testing.TB, o Options, n int, last *Peer) []*PeerOfCluster {
 	t.Helper()
 	all := make([]*PeerOfCluster, n)
 	addrs := make([]string, n, n+1)
+	far := make([]string, n)
 	members := make([]peer.Member, n, n+1)
 	for i := range all {
 		name := fmt.Sprintf("peer %d", i)
 		x := &PeerOfCluster{Instance: NewInstance(t, o, name, peerID(i))}
 		own := peer.Options{Log: zerolog.Nop(), Dial: func(ctx context.Context, rank stepvan.Rank) (*link.Session, error) {
+			if o.hasNetwork() && o.Machines[i] != o.Machines[rank] {
+				return x.Transport.Dial(ctx, []string{far[rank]})
+			}
 			return x.Transport.Dial(ctx, []string{addrs[rank]})
 		}}
 		if o.Peer != nil {
@@ -71,6 +78,11 @@ func newPeers(t testing.TB, o Options, n int, last *Peer) []*PeerOfCluster {
 		require.NoError(t, err)
 		all[i], addrs[i], x.Service.Addr = x, bound[0], bound[0]
 		members[i] = peer.Member{Rank: stepvan.Rank(i), Name: name, ID: peerID(i)}
+		if o.hasNetwork() {
+			bound, err = x.Transport.Listen(TCP().Addr(name))
+			require.NoError(t, err)
+			far[i], members[i].Machine = bound[0], fmt.Sprint("machine ", o.Machines[i])
+		}
 	}
 	if last != nil {
 		addrs = append(addrs, last.Listen(t, o.Van))

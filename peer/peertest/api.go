@@ -17,6 +17,7 @@ type Peer interface {
 	Get(dst tensor.Strided, t peer.Token, at []int64) (Handle, error)
 	Put(src tensor.Strided, t peer.Token, at []int64, note []byte) (Handle, error)
 	Plan(ctx context.Context, name string, sends, recvs []peer.Move) (Plan, error)
+	PlanWith(ctx context.Context, name string, sends, recvs []peer.Move, o peer.PlanOptions) (Plan, error)
 }
 
 // common are the methods that have the same results in a Peer and in a [peer.Peer].
@@ -75,7 +76,11 @@ func (p plainPeer) Put(src tensor.Strided, t peer.Token, at []int64, note []byte
 }
 
 func (p plainPeer) Plan(ctx context.Context, name string, sends, recvs []peer.Move) (Plan, error) {
-	pl, err := p.p.Plan(ctx, name, sends, recvs)
+	return p.PlanWith(ctx, name, sends, recvs, peer.PlanOptions{})
+}
+
+func (p plainPeer) PlanWith(ctx context.Context, name string, sends, recvs []peer.Move, o peer.PlanOptions) (Plan, error) {
+	pl, err := p.p.PlanWith(ctx, name, sends, recvs, o)
 	if err != nil {
 		return nil, err
 	}

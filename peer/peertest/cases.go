@@ -15,20 +15,22 @@ import (
 // Cases returns all cases.
 func Cases() []Case {
 	return []Case{
-		{"transfers", 2, transfers},
-		{"strides", 2, strides},
-		{"order", 2, order},
-		{"mail", 3, mail},
-		{"groups", 5, groups},
-		{"windows", 3, windows},
-		{"plans", 3, plans},
-		{"mismatches", 3, mismatches},
-		{"versions", 2, versions},
-		{"death in a run", 3, deathInARun},
-		{"death while a plan is made", 3, deathInADraft},
-		{"death beside transfers", 3, deathBesideTransfers},
-		{"all dial each other", 6, allDial},
-		{"leave", 4, leave},
+		{"transfers", 2, transfers, nil},
+		{"strides", 2, strides, nil},
+		{"order", 2, order, nil},
+		{"mail", 3, mail, nil},
+		{"groups", 5, groups, nil},
+		{"windows", 3, windows, nil},
+		{"plans", 3, plans, nil},
+		{"mismatches", 3, mismatches, nil},
+		{"versions", 2, versions, nil},
+		{"replicas", 5, replicas, []int{0, 1, 1, 2, 0}},
+		{"death in a chain", 4, deathInAChain, []int{0, 1, 2, 3}},
+		{"death in a run", 3, deathInARun, nil},
+		{"death while a plan is made", 3, deathInADraft, nil},
+		{"death beside transfers", 3, deathBesideTransfers, nil},
+		{"all dial each other", 6, allDial, nil},
+		{"leave", 4, leave, nil},
 	}
 }
 
@@ -594,4 +596,10 @@ func leave(m *member) {
 	m.wait(m.peer.Recv(m.all(make([]int64, 100)), before, 1))
 	m.wait(s, nil)
 	m.waitForAll()
+}
+
+// namesDead checks that the text of an error has the member that died, whoever has told it.
+func (m *member) namesDead(err error) {
+	dead := fmt.Sprint("peer ", m.size-1)
+	m.want(strings.Contains(err.Error(), dead), "the error does not name %s: %v", dead, err)
 }

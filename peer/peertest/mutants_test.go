@@ -19,7 +19,7 @@ type mutation struct {
 }
 
 var mutations = []mutation{
-	{"wrong span", []string{"transfers", "strides", "plans"}, func(p Peer) Peer {
+	{"wrong span", []string{"transfers", "strides", "plans", "replicas"}, func(p Peer) Peer {
 		return &mutant{Peer: p, landed: func(v tensor.Strided) {
 			if b := elements(v); len(b) > 8 {
 				copy(b[8:], append([]byte(nil), b...)) // each element where the next one belongs
@@ -39,9 +39,9 @@ var mutations = []mutation{
 		}}
 	}},
 	{"lost fence", []string{"transfers", "plans"}, func(p Peer) Peer { return &mutant{Peer: p, early: true} }},
-	{"early version", []string{"plans"}, func(p Peer) Peer { return &mutant{Peer: p, premature: true} }},
+	{"early version", []string{"plans", "replicas"}, func(p Peer) Peer { return &mutant{Peer: p, premature: true} }},
 	{"stale grant", []string{"windows"}, func(p Peer) Peer { return &mutant{Peer: p, keep: true} }},
-	{"dropped death", []string{"death in a run", "death beside transfers"}, func(p Peer) Peer { return &mutant{Peer: p, deaf: true} }},
+	{"dropped death", []string{"death in a run", "death in a chain", "death beside transfers"}, func(p Peer) Peer { return &mutant{Peer: p, deaf: true} }},
 	{"dropped refusal", []string{"mismatches"}, func(p Peer) Peer { return &mutant{Peer: p, agrees: true} }},
 }
 
@@ -126,7 +126,11 @@ type mutantWindow struct{ Window }
 func (mutantWindow) Close(context.Context) error { return nil }
 
 func (m *mutant) Plan(ctx context.Context, name string, sends, recvs []peer.Move) (Plan, error) {
-	pl, err := m.Peer.Plan(ctx, name, sends, recvs)
+	return m.PlanWith(ctx, name, sends, recvs, peer.PlanOptions{})
+}
+
+func (m *mutant) PlanWith(ctx context.Context, name string, sends, recvs []peer.Move, o peer.PlanOptions) (Plan, error) {
+	pl, err := m.Peer.PlanWith(ctx, name, sends, recvs, o)
 	if err != nil && m.agrees {
 		return &mutantPlan{m: m}, nil
 	}

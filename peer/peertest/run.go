@@ -24,6 +24,8 @@ type Case struct {
 	Name string
 	size int
 	run  func(m *member)
+	// machines of the members, where all run in one process; nil: they are on one machine
+	machines []int
 }
 
 var sockets atomic.Int64
@@ -52,7 +54,7 @@ func Run(t *testing.T, v pairtest.Van) {
 func Check(t testing.TB, v pairtest.Van, c Case, change func(Peer) Peer) string {
 	ctx, cancel := context.WithTimeout(context.Background(), deadline)
 	defer cancel()
-	all := pairtest.NewPeers(t, pairtest.Options{Van: v}, c.size)
+	all := pairtest.NewPeers(t, pairtest.Options{Van: v, Machines: c.machines}, c.size)
 	table := newMeeting(c.size)
 	var found atomic.Pointer[string]
 	var wait sync.WaitGroup
