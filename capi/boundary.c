@@ -370,6 +370,13 @@ int32_t stepvan_plan(uint64_t node, const char *name, const stepvan_move *sends,
 	              : goPlan(node, (char *)name, (stepvan_move *)sends, send_count, (stepvan_move *)recvs, recv_count, owner, timeout_ns, plan, error);
 }
 
+int32_t stepvan_plan_with(uint64_t node, const char *name, const stepvan_move *sends, uint64_t send_count, const stepvan_move *recvs,
+        uint64_t recv_count, uint32_t flags, uint64_t owner, int64_t timeout_ns, uint64_t *plan, stepvan_error *error)
+{
+	return forked ? refuse(error)
+	              : goPlanWith(node, (char *)name, (stepvan_move *)sends, send_count, (stepvan_move *)recvs, recv_count, flags, owner, timeout_ns, plan, error);
+}
+
 int32_t stepvan_plan_begin(uint64_t plan, uint64_t version, uint64_t *handle, stepvan_error *error)
 {
 	return forked ? refuse(error) : goPlanBegin(plan, version, handle, error);
@@ -531,6 +538,12 @@ int32_t stepvan_match(uint64_t group, const char *name, const stepvan_named *sen
         stepvan_named *recvs, uint64_t recv_count, uint64_t owner, int64_t timeout_ns, uint64_t *plan, stepvan_error *error)
 {
 	return forked ? refuse(error) : goMatch(group, (char *)name, (stepvan_named *)sends, send_count, (stepvan_named *)recvs, recv_count, owner, timeout_ns, plan, error);
+}
+
+int32_t stepvan_match_with(uint64_t group, const char *name, const stepvan_named *sends, uint64_t send_count, const
+        stepvan_named *recvs, uint64_t recv_count, uint32_t flags, uint64_t owner, int64_t timeout_ns, uint64_t *plan, stepvan_error *error)
+{
+	return forked ? refuse(error) : goMatchWith(group, (char *)name, (stepvan_named *)sends, send_count, (stepvan_named *)recvs, recv_count, flags, owner, timeout_ns, plan, error);
 }
 
 int32_t stepvan_reshard_plan(const stepvan_bytes *rosters, uint64_t count, uint32_t world, uint64_t batch_bytes,

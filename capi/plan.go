@@ -33,11 +33,26 @@ type plan struct {
 //
 //export goPlan
 func goPlan(id cUint64, name *C.char, sends *C.stepvan_move, sendCount cUint64, recvs *C.stepvan_move, recvCount, owner cUint64, limit cInt64, number *cUint64, e *cError) cCode {
+	return goPlanWith(id, name, sends, sendCount, recvs, recvCount, 0, owner, limit, number, e)
+}
+
+// goPlanWith implements
+//
+//	int32_t stepvan_plan_with(uint64_t node, const char *name, const stepvan_move *sends, uint64_t send_count, const
+//	    stepvan_move *recvs, uint64_t recv_count, uint32_t flags, uint64_t owner, int64_t timeout_ns, uint64_t *plan,
+//	    stepvan_error *error);
+//
+//export goPlanWith
+func goPlanWith(id cUint64, name *C.char, sends *C.stepvan_move, sendCount cUint64, recvs *C.stepvan_move, recvCount cUint64, flags cUint32, owner cUint64, limit cInt64, number *cUint64, e *cError) cCode {
 	return onPeer(id, e, func(n *node) error {
 		if err := n.checkRunning(); err != nil {
 			return err
 		}
 		if err := checkLists(name, number, unsafe.Pointer(sends), sendCount, unsafe.Pointer(recvs), recvCount); err != nil {
+			return err
+		}
+		options, err := planOptions(flags)
+		if err != nil {
 			return err
 		}
 		d := newDraft(C.GoString(name), owner, n)
@@ -49,7 +64,7 @@ func goPlan(id cUint64, name *C.char, sends *C.stepvan_move, sendCount cUint64, 
 		if err != nil {
 			return d.refuse(err)
 		}
-		_, err = d.begin(duration(limit), number, func(ctx context.Context) (*peer.Plan, error) { return n.peer.Plan(ctx, d.name, out, in) })
+		_, err = d.begin(duration(limit), number, func(ctx context.Context) (*peer.Plan, error) { return n.peer.PlanWith(ctx, d.name, out, in, options) })
 		return d.refuse(err)
 	})
 }
@@ -62,8 +77,23 @@ func goPlan(id cUint64, name *C.char, sends *C.stepvan_move, sendCount cUint64, 
 //
 //export goMatch
 func goMatch(number cUint64, name *C.char, sends *C.stepvan_named, sendCount cUint64, recvs *C.stepvan_named, recvCount, owner cUint64, limit cInt64, plan *cUint64, e *cError) cCode {
+	return goMatchWith(number, name, sends, sendCount, recvs, recvCount, 0, owner, limit, plan, e)
+}
+
+// goMatchWith implements
+//
+//	int32_t stepvan_match_with(uint64_t group, const char *name, const stepvan_named *sends, uint64_t send_count,
+//	    const stepvan_named *recvs, uint64_t recv_count, uint32_t flags, uint64_t owner, int64_t timeout_ns,
+//	    uint64_t *plan, stepvan_error *error);
+//
+//export goMatchWith
+func goMatchWith(number cUint64, name *C.char, sends *C.stepvan_named, sendCount cUint64, recvs *C.stepvan_named, recvCount cUint64, flags cUint32, owner cUint64, limit cInt64, plan *cUint64, e *cError) cCode {
 	return onGroup(number, e, func(g *group) error {
 		if err := checkLists(name, plan, unsafe.Pointer(sends), sendCount, unsafe.Pointer(recvs), recvCount); err != nil {
+			return err
+		}
+		options, err := planOptions(flags)
+		if err != nil {
 			return err
 		}
 		d := newDraft(C.GoString(name), owner, g.node)
@@ -76,7 +106,7 @@ func goMatch(number cUint64, name *C.char, sends *C.stepvan_named, sendCount cUi
 			return d.refuse(err)
 		}
 		return d.refuse(g.claim("match", func() (*collective, error) {
-			return d.begin(duration(limit), plan, func(ctx context.Context) (*peer.Plan, error) { return g.live.Match(ctx, d.name, out, in) })
+			return d.begin(duration(limit), plan, func(ctx context.Context) (*peer.Plan, error) { return g.live.MatchWith(ctx, d.name, out, in, options) })
 		}))
 	})
 }
@@ -90,6 +120,15 @@ func checkLists(name *C.char, plan *cUint64, sends unsafe.Pointer, sendCount cUi
 		return invalid("sends and recvs: they cannot be %d at %p and %d at %p: give arrays and their lengths", sendCount, sends, recvCount, recvs)
 	}
 	return nil
+}
+
+// planOptions reads the flags of a plan.
+func planOptions(flags cUint32) (o peer.PlanOptions, err error) {
+	if flags&^C.STEPVAN_PLAN_REPLICAS != 0 {
+		return o, invalid("flags: there are no such flags (got %#x, want at most %#x): use STEPVAN_PLAN_REPLICAS or 0", flags, C.STEPVAN_PLAN_REPLICAS)
+	}
+	o.Replicas = flags&C.STEPVAN_PLAN_REPLICAS != 0
+	return o, nil
 }
 
 // draft is a plan that is being agreed on.
@@ -248,6 +287,7 @@ func goPlanState(number cUint64, offered, version *cUint64, stats *C.stepvan_pla
 			*stats = cPlanStats{
 				moves: cUint64(s.Moves), pairs: cUint64(s.Pairs), sent: cUint64(s.Sent), received: cUint64(s.Received),
 				viewed: cUint64(s.Viewed), written: cUint64(s.Written), streamed: cUint64(s.Streamed), local: cUint64(s.Local), merged: cUint64(s.Merged),
+				passed: cUint64(s.Passed),
 			}
 		}
 		return nil

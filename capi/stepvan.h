@@ -815,7 +815,8 @@ typedef struct stepvan_plan_stats {
 	uint64_t streamed; /* they travel in messages */
 	uint64_t local;    /* they stay in this process */
 	uint64_t merged;   /* how many receives are merged */
-	uint64_t reserved[7]; /* 0 */
+	uint64_t passed;   /* of sent: they come from a peer, and go on to another one; see STEPVAN_PLAN_REPLICAS */
+	uint64_t reserved[6]; /* 0 */
 } stepvan_plan_stats;
 
 /*
@@ -834,6 +835,17 @@ typedef struct stepvan_plan_stats {
  * A plan that has failed needs stepvan_plan_close, too.
  */
 int32_t stepvan_plan(uint64_t node, const char *name, const stepvan_move *sends, uint64_t send_count, const stepvan_move *recvs, uint64_t recv_count, uint64_t owner, int64_t timeout_ns, uint64_t *plan, stepvan_error *error);
+
+/*
+ * Flag of stepvan_plan_with and stepvan_match_with: the receivers of the same elements pass them on to each other, so
+ * that each network link carries one copy. Sends are replicas when they have one view and go to different peers whose
+ * memory the sender does not share. They have on their way the type that their receivers have. All else travels as
+ * without the flag. The handle of a receiver that passes elements on ends when it has passed on all of them.
+ */
+#define STEPVAN_PLAN_REPLICAS 1u
+
+/* stepvan_plan with flags, the same at all peers. If they differ, STEPVAN_INVALID from stepvan_wait names both. */
+int32_t stepvan_plan_with(uint64_t node, const char *name, const stepvan_move *sends, uint64_t send_count, const stepvan_move *recvs, uint64_t recv_count, uint32_t flags, uint64_t owner, int64_t timeout_ns, uint64_t *plan, stepvan_error *error);
 
 /*
  * Begins a run of a plan. All its peers begin it. version is not 0 and never lower than before. Only a peer without
@@ -983,6 +995,9 @@ typedef struct stepvan_named {
  * members. The message names it. At other members it is STEPVAN_REMOTE.
  */
 int32_t stepvan_match(uint64_t group, const char *name, const stepvan_named *sends, uint64_t send_count, const stepvan_named *recvs, uint64_t recv_count, uint64_t owner, int64_t timeout_ns, uint64_t *plan, stepvan_error *error);
+
+/* stepvan_match with flags, as stepvan_plan_with has them. */
+int32_t stepvan_match_with(uint64_t group, const char *name, const stepvan_named *sends, uint64_t send_count, const stepvan_named *recvs, uint64_t recv_count, uint32_t flags, uint64_t owner, int64_t timeout_ns, uint64_t *plan, stepvan_error *error);
 
 /*
  * Sends a small message to a peer, which may be this one. Those to one peer arrive in order. A message waits at the

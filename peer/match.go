@@ -27,6 +27,11 @@ type Named struct {
 // It returns the errors of [Peer.Plan]. Tensors that do not fit each other are [stepvan.ErrInvalid] at the members that
 // see it, and [stepvan.ErrRemote] at the others. As after any error, the group is over then.
 func (g *Group) Match(ctx context.Context, name string, sends, recvs []Named) (*Plan, error) {
+	return g.MatchWith(ctx, name, sends, recvs, PlanOptions{})
+}
+
+// MatchWith is Match with options, the same at all members.
+func (g *Group) MatchWith(ctx context.Context, name string, sends, recvs []Named, o PlanOptions) (*Plan, error) {
 	described, err := g.describe(name, sends, recvs)
 	if err != nil {
 		return nil, g.end(err)
@@ -52,7 +57,7 @@ func (g *Group) Match(ctx context.Context, name string, sends, recvs []Named) (*
 	if err != nil {
 		return nil, g.end(err)
 	}
-	pl, err := g.p.Plan(ctx, name, out, in)
+	pl, err := g.p.PlanWith(ctx, name, out, in, o)
 	if err != nil {
 		return nil, g.end(err)
 	}

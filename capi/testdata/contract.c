@@ -172,6 +172,7 @@ static void refuses_nodes(uint64_t node, int32_t want)
 	REFUSED(want, stepvan_recv(node, &view, 0, 1, 0, &n, &error));
 	REFUSED(want, stepvan_cancel(node, 1, &i32, &error));
 	REFUSED(want, stepvan_plan(node, "plan", NULL, 0, NULL, 0, 0, 0, &n, &error));
+	REFUSED(want, stepvan_plan_with(node, "plan", NULL, 0, NULL, 0, 0, 0, 0, &n, &error));
 	REFUSED(want, stepvan_group(node, "group", &rank, 1, &n, &error));
 	REFUSED(want, stepvan_gathered(node, 1, 0, NULL, 0, &n, &error));
 	uint8_t token[STEPVAN_TOKEN_BYTES] = {0};
@@ -314,6 +315,7 @@ static void refuses_values(void)
 	REFUSED(STEPVAN_STALE, stepvan_watch_entry(0, 0, NULL, &error));
 	REFUSED(STEPVAN_STALE, stepvan_watch_close(worker, &error));
 	REFUSED(STEPVAN_STALE, stepvan_match(MADE_UP, "plan", NULL, 0, NULL, 0, 0, 0, &n, &error));
+	REFUSED(STEPVAN_STALE, stepvan_match_with(MADE_UP, "plan", NULL, 0, NULL, 0, 0, 0, 0, &n, &error));
 	REFUSED(STEPVAN_INVALID, stepvan_plan(worker, "plan", NULL, 0, NULL, 0, 0, 0, &n, &error));
 	REFUSED(STEPVAN_INVALID, stepvan_cancel(server, 1, NULL, &error));
 	REFUSED(STEPVAN_INVALID, stepvan_barrier(worker, 0, 1, 0, &error));
@@ -759,9 +761,10 @@ static void peers_plan(const uint64_t *node)
 	move[0].id = move[1].id = UINT64_MAX;
 	move[0].peer = 1;
 	move[0].label = "weight";
-	OK(stepvan_plan(node[0], "weights", &move[0], 1, NULL, 0, 0, -1, &plan[0], &error));
+	REFUSED(STEPVAN_INVALID, stepvan_plan_with(node[0], "weights", &move[0], 1, NULL, 0, 2, 0, -1, &plan[0], &error));
+	OK(stepvan_plan_with(node[0], "weights", &move[0], 1, NULL, 0, STEPVAN_PLAN_REPLICAS, 0, -1, &plan[0], &error));
 	REFUSED(STEPVAN_BUSY, stepvan_plan_begin(plan[0], 1, &handle[0], &error));
-	OK(stepvan_plan(node[1], "weights", NULL, 0, &move[1], 1, 13, -1, &plan[1], &error));
+	OK(stepvan_plan_with(node[1], "weights", NULL, 0, &move[1], 1, STEPVAN_PLAN_REPLICAS, 13, -1, &plan[1], &error));
 	wait_both(node, plan);
 	for (uint64_t run = 1; run < 4; run++) {
 		for (int i = 0; i < MANY; i++)
@@ -773,6 +776,7 @@ static void peers_plan(const uint64_t *node)
 		IS(0, offered);
 		IS(run, version);
 		IS(MANY * 8, stats.received);
+		IS(0, stats.passed);
 		for (int i = 0; i < MANY; i++)
 			IS((int)run * i, to[2 * i]);
 	}

@@ -224,7 +224,7 @@ static stepvan_named *to_named(PyObject *views, PyObject *parts, Py_ssize_t *cou
 }
 
 /*
- * match(node, group, name, views of the sends, their parts, views of the receives, their parts, timeout) -> plan.
+ * match(node, group, name, views of the sends, their parts, views of the receives, their parts, timeout, replicas) -> plan.
  * A part is bytes, or None for a whole tensor. The plan is the handle of its agreement.
  */
 PyObject *peer_match(PyObject *self, arguments args, Py_ssize_t count)
@@ -233,7 +233,7 @@ PyObject *peer_match(PyObject *self, arguments args, Py_ssize_t count)
 	int64_t limit;
 	stepvan_error error;
 	Py_ssize_t send_count = 0, recv_count = 0;
-	if (expect(count, 8, 8, "match") < 0 || to_u64(args[0], &node, "node") < 0 || to_u64(args[1], &group, "group") < 0 || to_limit(args[7], &limit) < 0)
+	if (expect(count, 9, 9, "match") < 0 || to_u64(args[0], &node, "node") < 0 || to_u64(args[1], &group, "group") < 0 || to_limit(args[7], &limit) < 0)
 		return NULL;
 	const char *name = to_text(args[2]);
 	if (name == NULL) {
@@ -246,9 +246,10 @@ PyObject *peer_match(PyObject *self, arguments args, Py_ssize_t count)
 	stepvan_named *recvs = sends != NULL ? to_named(args[5], args[6], &recv_count) : NULL;
 	int failed = recvs == NULL;
 	if (!failed) {
+		const uint32_t flags = args[8] == Py_True ? STEPVAN_PLAN_REPLICAS : 0;
 		int32_t code;
 		Py_BEGIN_ALLOW_THREADS
-		code = stepvan_match(group, name, sends, (uint64_t)send_count, recvs, (uint64_t)recv_count, (uintptr_t)owner, limit, &number, &error);
+		code = stepvan_match_with(group, name, sends, (uint64_t)send_count, recvs, (uint64_t)recv_count, flags, (uintptr_t)owner, limit, &number, &error);
 		Py_END_ALLOW_THREADS
 		failed = check_on(node, "match", code, &error) < 0;
 	}

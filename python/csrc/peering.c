@@ -141,7 +141,7 @@ static void moves_done(moves *m)
 }
 
 /*
- * plan(node, name, views of the sends, their rows, views of the receives, their rows, timeout) -> plan.
+ * plan(node, name, views of the sends, their rows, views of the receives, their rows, timeout, replicas) -> plan.
  * The plan is the handle of its agreement.
  */
 PyObject *peer_plan(PyObject *self, arguments args, Py_ssize_t count)
@@ -151,7 +151,7 @@ PyObject *peer_plan(PyObject *self, arguments args, Py_ssize_t count)
 	stepvan_error error;
 	moves sends = {0}, recvs = {0};
 	PyObject *owner = NULL, *result = NULL;
-	if (expect(count, 7, 7, "plan") < 0 || to_u64(args[0], &node, "node") < 0 || to_limit(args[6], &limit) < 0)
+	if (expect(count, 8, 8, "plan") < 0 || to_u64(args[0], &node, "node") < 0 || to_limit(args[6], &limit) < 0)
 		return NULL;
 	const char *name = to_text(args[1]);
 	if (name == NULL) {
@@ -164,9 +164,10 @@ PyObject *peer_plan(PyObject *self, arguments args, Py_ssize_t count)
 	owner = PyTuple_Pack(2, args[2], args[4]);
 	if (owner == NULL)
 		goto done;
+	const uint32_t flags = args[7] == Py_True ? STEPVAN_PLAN_REPLICAS : 0;
 	int32_t code;
 	Py_BEGIN_ALLOW_THREADS
-	code = stepvan_plan(node, name, sends.at, (uint64_t)sends.count, recvs.at, (uint64_t)recvs.count, (uintptr_t)owner, limit, &number, &error);
+	code = stepvan_plan_with(node, name, sends.at, (uint64_t)sends.count, recvs.at, (uint64_t)recvs.count, flags, (uintptr_t)owner, limit, &number, &error);
 	Py_END_ALLOW_THREADS
 	if (check_on(node, "plan", code, &error) < 0)
 		Py_DECREF(owner);
@@ -201,7 +202,7 @@ PyObject *plan_state(PyObject *self, PyObject *number)
 	return Py_BuildValue("(KK)", (unsigned long long)offered, (unsigned long long)version);
 }
 
-/* plan_stats(plan) -> (moves, pairs, sent, received, viewed, written, streamed, local, merged) */
+/* plan_stats(plan) -> (moves, pairs, sent, received, viewed, written, streamed, local, merged, passed) */
 PyObject *plan_stats(PyObject *self, PyObject *number)
 {
 	typedef unsigned long long ull;
@@ -210,8 +211,8 @@ PyObject *plan_stats(PyObject *self, PyObject *number)
 	stepvan_error error;
 	if (to_u64(number, &plan, "plan") < 0 || check(stepvan_plan_state(plan, NULL, NULL, &s, &error), &error) < 0)
 		return NULL;
-	return Py_BuildValue("(KKKKKKKKK)", (ull)s.moves, (ull)s.pairs, (ull)s.sent, (ull)s.received, (ull)s.viewed, (ull)s.written, (ull)s.streamed,
-		(ull)s.local, (ull)s.merged);
+	return Py_BuildValue("(KKKKKKKKKK)", (ull)s.moves, (ull)s.pairs, (ull)s.sent, (ull)s.received, (ull)s.viewed, (ull)s.written, (ull)s.streamed,
+		(ull)s.local, (ull)s.merged, (ull)s.passed);
 }
 
 static int32_t close_plan(void *call, int64_t slice, stepvan_error *error)

@@ -108,6 +108,8 @@ class Peering(Local):
         sends: Iterable[Move | tuple[Any, ...]] = (),
         recvs: Iterable[Move | tuple[Any, ...]] = (),
         timeout: float | None = None,
+        *,
+        replicas: bool = False,
     ) -> Plan:
         """Agrees with the peers on moves of tensors that are made again and again. See Plan.
 
@@ -117,12 +119,16 @@ class Peering(Local):
         sends, recvs: each a Move, or a tuple (id, peer, tensor) or (id, peer, tensor, label). The two sides of a move
             have the same id. A tensor may have any strides; two tensors of recvs have no element in common. Of a DTensor
             its local part is moved.
+        replicas: the receivers of the same elements pass them on to each other, so that each network link carries one
+            copy. Sends are replicas when they have the same tensor, and go to different peers on other machines. All
+            peers of the plan say the same. The handle of a receiver that passes elements on ends when it has passed on
+            all of them.
 
         Errors: InvalidError names the first move that does not fit, with what both sides have; nothing is left of the
         plan then. ExpiredError: the peer ``subject`` did not take part. RemoteError: another peer gave up. BusyError: this
         peer has a plan of that name. PeerLostError.
         """
-        return plan(self, name, sends, recvs, timeout)
+        return plan(self, name, sends, recvs, timeout, replicas)
 
     def match(
         self,
@@ -132,6 +138,7 @@ class Peering(Local):
         timeout: float | None = None,
         *,
         ranks: Iterable[int] | None = None,
+        replicas: bool = False,
     ) -> Plan:
         """A plan that moves tensors to the tensors of their names, whatever part each process has. See Plan.
 
@@ -141,12 +148,13 @@ class Peering(Local):
         send, recv: dicts of tensors by name, such as state dicts. A value is a tensor, which is whole; a DTensor, whose mesh
             and placements say what this process has of it; or a tensor and its Part.
         ranks: the peers that take part, in the same order at all of them; by default all of the cluster.
+        replicas: as for ``plan``.
 
         Tensors of one name have the same type and whole shape everywhere. What is sent and not received stays where it is.
         Errors are those of ``plan``. InvalidError: a tensor is received and not sent as a whole, or differs between peers;
         other peers get RemoteError.
         """
-        return match(self, name, send, recv, timeout, range(self.size) if ranks is None else ranks)
+        return match(self, name, send, recv, timeout, range(self.size) if ranks is None else ranks, replicas)
 
     def group(self, ranks: Iterable[int], name: str | None = None) -> Group:
         """A group of peers, which do the same things together. See Group.

@@ -52,6 +52,7 @@ class PlanStats(NamedTuple):
         receiver's memory.
     streamed: bytes that travel in messages. local: bytes that stay in this process.
     merged: how many receives are merged.
+    passed: of sent, bytes that come from a peer and go on to another one, in a plan with replicas.
     """
 
     moves: int
@@ -63,6 +64,7 @@ class PlanStats(NamedTuple):
     streamed: int
     local: int
     merged: int
+    passed: int
 
 
 class Plan(Local):
@@ -152,12 +154,18 @@ class Plan(Local):
 _Row = tuple[int, int, str | None, int, int]
 
 
-def plan(peer: Peering, name: str, sends: Iterable[Any], recvs: Iterable[Any], timeout: float | None) -> Plan:
+def plan(peer: Peering, name: str, sends: Iterable[Any], recvs: Iterable[Any], timeout: float | None, replicas: bool) -> Plan:
     """Makes a plan of moves."""
     send_rows, send_views = _read("sends", sends)
     recv_rows, recv_views = _read("recvs", recvs)
-    number = _core.plan(peer._at, name, send_views, send_rows, recv_views, recv_rows, timeout)
+    number = _core.plan(peer._at, name, send_views, send_rows, recv_views, recv_rows, timeout, _check_replicas(replicas))
     return Plan(peer, name, send_views, recv_views, number)
+
+
+def _check_replicas(replicas: Any) -> bool:
+    if not isinstance(replicas, bool):
+        raise InvalidError(f"replicas is {cut(replicas)}: it must be True or False")
+    return replicas
 
 
 def _read(which: str, moves: Iterable[Any]) -> tuple[list[_Row], _core.Views]:
@@ -182,15 +190,16 @@ def _unpacked(which: str, moves: Iterable[Any]) -> Iterator[Move]:
         yield Move(*move)
 
 
-def match(peer: Peering, name: str, send: Any, recv: Any, timeout: float | None, ranks: Iterable[int]) -> Plan:
+def match(peer: Peering, name: str, send: Any, recv: Any, timeout: float | None, ranks: Iterable[int], replicas: bool) -> Plan:
     """Makes a plan of tensors with names."""
+    _check_replicas(replicas)
     parts = Parts()
     send_views, send_parts = _named("send", send, parts)
     recv_views, recv_parts = _named("recv", recv, parts)
     until = None if timeout is None else time.monotonic() + timeout
     with _meet(peer, name, ranks, until) as group:
         left = None if until is None else max(until - time.monotonic(), 0)
-        number = _core.match(peer._at, group._number, name, send_views, send_parts, recv_views, recv_parts, left)
+        number = _core.match(peer._at, group._number, name, send_views, send_parts, recv_views, recv_parts, left, replicas)
         return Plan(peer, name, send_views, recv_views, number)
 
 
