@@ -83,6 +83,64 @@ func PiecesOf(pl *Plan) (n int) {
 	return n
 }
 
+// PassEarly has the plan pass chunks on although they have not landed, as a plan with this mistake would.
+func (pl *Plan) PassEarly() {
+	for _, e := range pl.edges {
+		if e.passes() {
+			landed := &edge{state: edgeRunning} // of a run in which everything has landed
+			landed.flow.landed = 1 << 30
+			e.relay.from = landed
+		}
+	}
+}
+
+// HoldMovers is HoldMovers of the peer of a plan.
+func (pl *Plan) HoldMovers() (release func()) { return HoldMovers(pl.p) }
+
+// Letters about chains, from attempt 1 to attempt 1.
+func Letter(kind byte, rest []byte) []byte {
+	b := binary.LittleEndian.AppendUint64([]byte{kind}, 1)
+	return append(binary.LittleEndian.AppendUint64(b, 1), rest...)
+}
+
+// Kinds of letters about chains.
+const (
+	LetterChains = letterChains
+	LetterHops   = letterHops
+)
+
+// Place encodes the place of a receiver in a chain.
+func Place(number uint32, from stepvan.Rank, next []stepvan.Rank, moves ...uint64) []byte {
+	b := binary.LittleEndian.AppendUint32(nil, number)
+	for i, r := range append([]stepvan.Rank{from}, next...) {
+		if i == 1 {
+			b = binary.AppendUvarint(b, uint64(len(next)))
+		}
+		b = binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint32(b, uint32(int32(r))), 1)
+	}
+	if len(next) == 0 {
+		b = append(b, 0)
+	}
+	b = binary.AppendUvarint(b, uint64(len(moves)))
+	for _, id := range moves {
+		b = binary.LittleEndian.AppendUint64(b, id)
+	}
+	return b
+}
+
+// ReadPlaces reads places as Plan does, and ReadHops hops.
+func ReadPlaces(body []byte) (n int, err error) {
+	l := readLetter(body)
+	n = len(l.places())
+	return n, l.end()
+}
+
+func ReadHops(body []byte) (n int, err error) {
+	l := readLetter(body)
+	n = len(l.hops())
+	return n, l.end()
+}
+
 // EdgesLeft is how many edges the run still waits for.
 func (pl *Plan) EdgesLeft() (n int) {
 	pl.p.mu.Lock()
@@ -140,7 +198,10 @@ func (m *RawMove) append(b []byte) []byte {
 }
 
 // ProposalOf encodes a proposal.
-func ProposalOf(sends, recvs []RawMove) []byte {
+func ProposalOf(sends, recvs []RawMove) []byte { return ProposalWith(sends, recvs, 0) }
+
+// ProposalWith is ProposalOf with options.
+func ProposalWith(sends, recvs []RawMove, options byte) []byte {
 	b := []byte{letterProposal}
 	b = binary.LittleEndian.AppendUint64(b, 1)
 	b = binary.LittleEndian.AppendUint64(b, 0)
@@ -150,7 +211,7 @@ func ProposalOf(sends, recvs []RawMove) []byte {
 			b = list[i].append(b)
 		}
 	}
-	return append(b, 0)
+	return append(b, options)
 }
 
 // Propose sends a proposal of a plan to a peer.

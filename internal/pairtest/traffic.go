@@ -1,6 +1,7 @@
 package pairtest
 
 import (
+	"sync"
 	"sync/atomic"
 
 	"github.com/stepvan/stepvan/internal/link"
@@ -15,6 +16,25 @@ type Traffic struct {
 	Bytes    atomic.Int64 // of payload, into whatever memory of the receiver
 	Written  atomic.Int64 // messages that their sender wrote into memory of the receiver
 	Notes    atomic.Int64 // messages of peers, with payload or without
+
+	mu   sync.Mutex
+	from map[string]int64 // bytes of payload by the address that they come from
+}
+
+// From is how many bytes of payload have come to instances that have dialled an address, from there.
+func (x *Traffic) From(addr string) int64 {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.from[addr]
+}
+
+func (x *Traffic) came(addr string, bytes int64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.from == nil {
+		x.from = map[string]int64{}
+	}
+	x.from[addr] += bytes
 }
 
 // Watch returns v with a count of all that arrives.
@@ -60,6 +80,7 @@ func (w *watched) Poll(events []van.Event, all bool) int {
 		default:
 			w.traffic.Messages.Add(1)
 			w.traffic.Bytes.Add(int64(e.Delivery.Header.Payload))
+			w.traffic.came(e.Endpoint.Peer(), int64(e.Delivery.Header.Payload))
 		}
 	}
 	return n

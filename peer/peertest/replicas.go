@@ -186,6 +186,7 @@ func deathInAChain(m *member) {
 	x.make("weights")
 	h, err := x.begin(1)
 	m.wait(h, err)
+	m.want(x.whole(1), "version 1 is not whole")
 	m.waitForAll()
 	if m.rank == m.size-1 {
 		go func() { m.dies(3 * time.Millisecond) }()
