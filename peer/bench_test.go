@@ -100,3 +100,29 @@ func benchmarkPlan(b *testing.B, v pairtest.Van, where memory, c [3]tensor.DType
 	b.ReportMetric(shares[len(shares)/2], "share")
 	b.ReportMetric(0, "ns/op")
 }
+
+// BenchmarkReplicas sends 256 MiB to four receivers over TCP, with and without a chain, in turns. The figures are
+// medians of the time until all have everything.
+func BenchmarkReplicas(b *testing.B) {
+	all := pairtest.NewPeers(b, pairtest.Options{Van: pairtest.TCP()}, 5)
+	x := newBroadcast(b, all, 256<<20)
+	var took [2][]float64
+	for version := range uint64(max(b.N, 7)) {
+		for on := range took {
+			plans := planReplicas(b, all, x.sends, x.recvs, on == 1)
+			runEverywhere(b, plans, 2*version+1) // the memory is touched
+			began := time.Now()
+			runEverywhere(b, plans, 2*version+2)
+			took[on] = append(took[on], time.Since(began).Seconds())
+			closeAll(b, plans)
+		}
+	}
+	for on, name := range []string{"copies", "chain"} {
+		slices.Sort(took[on])
+		n := len(took[on])
+		b.ReportMetric(1e3*took[on][n/2], name+"-ms")
+		b.ReportMetric(1e3*took[on][n/4], name+"-low-ms")
+		b.ReportMetric(1e3*took[on][3*n/4], name+"-high-ms")
+	}
+	b.ReportMetric(0, "ns/op")
+}

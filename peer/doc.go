@@ -39,6 +39,13 @@
 //   - All of this is in the type of the destination, except that small floats are added in float32 and rounded once for
 //     each source. A mean is the sum, divided at the end.
 //
+// # Replicas
+//
+// With [PlanOptions] a view that goes to several peers on other machines is sent once: its receivers pass the elements
+// on along a chain, each chunk as soon as it has landed, out of the destination. A run of such a receiver completes when
+// it has passed on everything. So one that never begins holds up the receivers before it, and a death fails the run at
+// those before and behind.
+//
 // # Groups
 //
 // [Group.Broadcast] and [Group.Reduce] agree on a plan, run it once, and close it. So they are for views that are not
