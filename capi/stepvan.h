@@ -815,7 +815,7 @@ typedef struct stepvan_plan_stats {
 	uint64_t streamed; /* they travel in messages */
 	uint64_t local;    /* they stay in this process */
 	uint64_t merged;   /* how many receives are merged */
-	uint64_t passed;   /* of sent: they come from a peer, and go on to another one; see STEPVAN_PLAN_REPLICAS */
+	uint64_t passed;   /* of sent: they come from a peer, and this one passes them on; see STEPVAN_PLAN_REPLICAS */
 	uint64_t reserved[6]; /* 0 */
 } stepvan_plan_stats;
 

@@ -41,10 +41,10 @@
 //
 // # Replicas
 //
-// With [PlanOptions] a view that goes to several peers on other machines is sent once: its receivers pass the elements
-// on along a chain, each chunk as soon as it has landed, out of the destination. A run of such a receiver completes when
-// it has passed on everything. So one that never begins holds up the receivers before it, and a death fails the run at
-// those before and behind.
+// With [PlanOptions] a view that goes to several peers on other machines is sent once. Its receivers pass the elements
+// on along a chain: each chunk as soon as it has landed, out of the destination. A run of such a receiver completes
+// when it has passed on everything. So one that never begins holds up the receivers before it, and a death fails the
+// run at those before and behind.
 //
 // # Groups
 //

@@ -237,7 +237,7 @@ func (d *draft) agree(ctx context.Context) (*Plan, error) {
 		}
 	}
 	if d.options.Replicas {
-		if err := d.makeChains(ctx); err != nil {
+		if err := (chainDraft{d}).makeChains(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -246,7 +246,7 @@ func (d *draft) agree(ctx context.Context) (*Plan, error) {
 			return nil, err
 		}
 	}
-	d.linkHops()
+	chainDraft{d}.linkHops()
 	if len(d.merges) > 0 {
 		g, err := newMerger(d.plan, d.merges)
 		if err != nil {
@@ -353,7 +353,7 @@ func (d *draft) awaitAgreement(ctx context.Context, x *pair) error {
 	}
 	for i, h := range x.hops {
 		h.edge.theirs = hops[i]
-		h.edge.tellNext()
+		h.edge.relay.announceNext()
 	}
 	return nil
 }

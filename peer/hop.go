@@ -14,8 +14,8 @@ import (
 	"github.com/stepvan/stepvan/internal/strided"
 )
 
-// hop is one end of a step of a chain: some moves of a source come to this peer, or go on to another one. Both ends know
-// it by its source, and the number that the source has given the chain.
+// hop is one end of a step of a chain: some moves of a source come to this peer, or leave it for another one. Both ends
+// know it by its source, and the number that the source has given the chain.
 type hop struct {
 	source stepvan.Rank
 	number uint32
@@ -36,18 +36,19 @@ func (x *pair) sortHops() {
 }
 
 // meetNeighbors tells the neighbors in chains the views at this end, and reads theirs.
-func (d *draft) meetNeighbors(ctx context.Context) error {
+func (w chainDraft) meetNeighbors(ctx context.Context) error {
+	d := w.draft
 	for _, x := range d.pairs {
 		x.sortHops()
 		if len(x.hops) > 0 {
-			if err := d.sendHops(x); err != nil {
+			if err := w.sendHops(x); err != nil {
 				return err
 			}
 		}
 	}
 	for _, x := range d.pairs {
 		if len(x.hops) > 0 {
-			if err := d.readHops(ctx, x); err != nil {
+			if err := w.readHops(ctx, x); err != nil {
 				return err
 			}
 		}
@@ -57,7 +58,8 @@ func (d *draft) meetNeighbors(ctx context.Context) error {
 }
 
 // sendHops tells the other end of a pair the views of the hops.
-func (d *draft) sendHops(x *pair) error {
+func (w chainDraft) sendHops(x *pair) error {
+	d := w.draft
 	p := d.plan.p
 	p.mu.Lock()
 	defer p.unlock()
@@ -133,7 +135,8 @@ func (d *decoder) hops() (list []hop) {
 }
 
 // readHops waits for the views of the other end of a pair.
-func (d *draft) readHops(ctx context.Context, x *pair) error {
+func (w chainDraft) readHops(ctx context.Context, x *pair) error {
+	d := w.draft
 	l, err := d.read(ctx, x, func(l *letter) bool {
 		return l.kind == letterHops && l.from == x.attempt && l.to == d.attempt
 	})
@@ -190,9 +193,8 @@ func (x *pair) dropChained() {
 	}
 }
 
-// way finds how the elements of a hop travel. All of them travel in one way. The places that the way does not use are
-// dropped.
-func (h *hop) way() (src, dst []form) {
+// dropPlaces drops the places of the views that neither end copies from or to. All elements of a hop travel in one way.
+func (h *hop) dropPlaces() (src, dst []form) {
 	src, dst = h.mine, h.theirs
 	if !h.out {
 		src, dst = dst, src
@@ -218,14 +220,15 @@ func (h *hop) way() (src, dst []form) {
 }
 
 // linkHops tells the edges that pass elements on where those come from.
-func (d *draft) linkHops() {
+func (w chainDraft) linkHops() {
+	d := w.draft
 	p := d.plan.p
 	p.mu.Lock()
 	defer p.unlock()
 	for _, x := range d.pairs {
 		for _, h := range x.hops {
 			if !h.out {
-				h.edge.relay = &relay{late: h.source != x.rank}
+				h.edge.relay = &relay{edge: h.edge, late: h.source != x.rank}
 			}
 		}
 	}
@@ -233,18 +236,18 @@ func (d *draft) linkHops() {
 		for _, h := range x.hops {
 			if h.from != nil {
 				from := h.from.edge
-				h.edge.relay = &relay{from: from}
+				h.edge.relay = &relay{edge: h.edge, from: from}
 				from.relay.next = append(from.relay.next, h.edge)
 			}
 		}
 	}
 }
 
-// fillHop gives the edge of a hop its chunks. They are the same at all hops of a chain, and their elements follow the shape.
-// So a receiver knows that what it passes on has come.
+// fillHop gives the edge of a hop its chunks. They are the same at all hops of a chain, and their elements follow the
+// shape. So a receiver knows that what it passes on has come.
 func (x *pair) fillHop(h *hop) error {
 	e := h.edge
-	src, dst := h.way()
+	src, dst := h.dropPlaces()
 	theirs := make([]proposed, len(h.theirs))
 	for i := range theirs {
 		theirs[i].form = h.theirs[i]

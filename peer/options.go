@@ -64,7 +64,7 @@ type Member struct {
 	Name string // for people: "peer 3"
 	Host string // the machine that it runs on, for people
 	ID   wire.PeerID
-	// Machine names the memory that the peer shares with all peers of the same machine; "" if it shares none. It is what
-	// the peer itself says. A wrong one makes plans with replicas slower, and nothing else.
+	// Machine is the same at peers that share memory with each other; "" at a peer that shares none. It is what the
+	// peer itself says. A wrong one makes plans with replicas slower, and nothing else.
 	Machine string
 }

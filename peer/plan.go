@@ -210,7 +210,7 @@ func (pl *Plan) take(e *edge) {
 		e.remote.note(opDone, e.theirs)
 	}
 	e.begin()
-	e.passAll()
+	e.relay.passAll()
 	if e.merges != nil {
 		pl.merge.offered()
 	}
@@ -236,7 +236,7 @@ func (t *edgeTable) ran(r *remote, m *link.Inbound) error {
 	}
 	if op(m.Header.Op) == opReady {
 		if e.passes() {
-			if !e.wanted(version) {
+			if !e.relay.wanted(version) {
 				return errs.Protocol("op", 7, "a peer is ready for version %d of plan %s, which it was not offered", version, pl.name)
 			}
 			return nil
@@ -251,7 +251,7 @@ func (t *edgeTable) ran(r *remote, m *link.Inbound) error {
 		return errs.Protocol("op", 7, "a peer offers version %d of plan %s before the last one was taken", version, pl.name)
 	}
 	e.offered = version
-	e.hear(version)
+	e.relay.announce(version)
 	if e.pending {
 		pl.take(e)
 	}
@@ -275,8 +275,7 @@ func (pl *Plan) copied() {
 // arrived implements edgeOwner.
 func (pl *Plan) arrived(e *edge) {
 	e.pending = false
-	e.passAll()
-	e.passed()
+	e.relay.arrived()
 	pl.finished()
 }
 

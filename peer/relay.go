@@ -1,70 +1,74 @@
 package peer
 
-// relay is the part of an edge in a chain of a receiver. Peer.mu guards it.
+// relay is the part of an edge that is in a chain, at a receiver. Peer.mu guards it.
 //
-// A receiver tells those behind it of a version as soon as it hears of it, whether or not its own program has begun. So
-// programs that wait for [Plan.Offered] never wait for each other. It passes a chunk on when the chunk has landed, out
-// of the destination, which stays as it is until the end of the run.
+// A receiver announces a version to those behind it as soon as it hears of it, even before its own program begins. So
+// programs that wait for [Plan.Offered] never wait for each other. It passes a chunk on when the chunk has landed,
+// out of the destination, which stays as it is until the end of the run.
 type relay struct {
-	from  *edge   // of an edge that passes on: the one that brings the elements
-	next  []*edge // of an edge that brings them: those that pass them on
-	told  uint64  // the version that the other end knows of, and has not finished; 0 for none
-	later uint64  // the version to tell after that, or when the number of the other end is known
-	ready bool    // the other end wants the elements of that version
-	// late says of an edge that brings elements which another receiver passes on: where this end copies them by itself,
-	// it waits until the other end says that they are there.
+	edge *edge
+	from *edge   // of an edge that passes on: the one that brings the elements
+	next []*edge // of an edge that brings them: those that pass them on
+
+	// Of an edge that passes on.
+	announced uint64 // the version that the other end knows of, and has not finished; 0 for none
+	later     uint64 // the version to announce after that, or when the number of the other end is known
+	ready     bool   // the other end wants the elements of that version
+
+	// late says that this end, where it copies by itself, waits until the other end says that everything is there. That
+	// is so where another receiver passes on.
 	late bool
 }
 
 // passes reports whether e passes on what another edge brings.
 func (e *edge) passes() bool { return e.relay != nil && e.relay.from != nil }
 
-// has reports whether a chunk has landed at this end, in the run that e is in or has ended.
-func (e *edge) has(chunk int) bool {
-	return !e.pending || chunk < e.flow.landed
+// copiesLate reports whether this end copies what another receiver passes on.
+func (e *edge) copiesLate() bool { return e.relay != nil && e.relay.late && !e.viewed.empty() }
+
+// landed reports whether a chunk that e passes on has landed, in the run that e is in.
+func (r *relay) landed(chunk int) bool {
+	return !r.from.pending || chunk < r.from.flow.landed
 }
 
-// hear tells the receivers behind e of a version that is offered.
-func (e *edge) hear(version uint64) {
-	if e.relay == nil {
+// announce announces a version, which is offered, to the receivers behind this edge.
+func (r *relay) announce(version uint64) {
+	if r == nil {
 		return
 	}
-	for _, o := range e.relay.next {
+	for _, o := range r.next {
 		o.relay.later = version
-		o.tellNext()
+		o.relay.announceNext()
 	}
 }
 
-// tellNext tells the other end of the next version, once it can be told.
-func (e *edge) tellNext() {
-	r := e.relay
-	if r == nil || r.later == 0 || r.told != 0 || e.theirs == 0 || e.state != edgeIdle {
+// announceNext announces the next version to the other end, once that is possible.
+func (r *relay) announceNext() {
+	if r == nil || r.later == 0 || r.announced != 0 || r.edge.theirs == 0 || r.edge.state != edgeIdle {
 		return
 	}
-	r.told, r.later = r.later, 0
-	e.tell(opOpen, r.told)
+	r.announced, r.later = r.later, 0
+	r.edge.tell(opOpen, r.announced)
 }
 
 // wanted notes that the other end wants the elements of a version. It reports whether it may.
-func (e *edge) wanted(version uint64) bool {
-	r := e.relay
-	if version == 0 || r.told != version || r.ready || e.state != edgeIdle {
+func (r *relay) wanted(version uint64) bool {
+	if version == 0 || r.announced != version || r.ready || r.edge.state != edgeIdle {
 		return false
 	}
 	r.ready = true
-	e.passOn()
+	r.passOn()
 	return true
 }
 
 // passOn begins to pass on, when both ends are ready and the elements come. Where memory is shared, they are all there
 // before.
-func (e *edge) passOn() {
-	r := e.relay
+func (r *relay) passOn() {
+	e := r.edge
 	if !r.ready || !e.pending || e.state != edgeIdle {
 		return
 	}
-	from := r.from
-	if from.pending && (from.state != edgeRunning || e.streamed.empty()) {
+	if r.from.pending && (r.from.state != edgeRunning || e.streamed.empty()) {
 		return
 	}
 	r.ready = false
@@ -74,27 +78,25 @@ func (e *edge) passOn() {
 	}
 }
 
-// copiesLate reports whether this end copies what another receiver passes on.
-func (e *edge) copiesLate() bool { return e.relay != nil && e.relay.late && !e.viewed.empty() }
-
-// passAll has the receivers behind e get on.
-func (e *edge) passAll() {
-	if e.relay == nil {
+// passAll has the receivers behind this edge get on.
+func (r *relay) passAll() {
+	if r == nil {
 		return
 	}
-	for _, o := range e.relay.next {
+	for _, o := range r.next {
 		if o.state == edgeIdle {
-			o.passOn()
+			o.relay.passOn()
 		} else {
 			o.pack()
 		}
 	}
 }
 
-// passed notes the end of a run of an edge that passes on.
-func (e *edge) passed() {
-	if e.passes() {
-		e.relay.told = 0
-		e.tellNext()
+// arrived notes the end of a run of the edge.
+func (r *relay) arrived() {
+	r.passAll()
+	if r != nil && r.from != nil {
+		r.announced = 0
+		r.announceNext()
 	}
 }

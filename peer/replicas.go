@@ -15,9 +15,9 @@ import (
 // PlanOptions change how the elements of a plan travel. All peers of a plan give the same options.
 type PlanOptions struct {
 	// Replicas has the receivers of the same elements pass them on to each other, so that each network link carries one
-	// copy (a chained broadcast). Sends are replicas when they have the same view, go to different peers whose memory
-	// this one does not share, and have the type on the way that their receivers have. All other moves travel as
-	// without the option. Receivers that share memory with each other get one copy together.
+	// copy (a chained broadcast). Sends are replicas when they have the same view and go to different peers, whose
+	// memory this one does not share. They have on their way the type that their receivers have. All other moves travel
+	// as without the option. Receivers that share memory with each other get one copy together.
 	//
 	// The handle of a receiver that passes elements on completes when it has passed on all of them. So it waits until
 	// the receivers behind it have begun the run, too. When one of them dies, the run fails.
@@ -65,6 +65,9 @@ func (x *pair) compareOptions() error {
 	}
 }
 
+// chainDraft is a draft whose moves may travel along chains.
+type chainDraft struct{ draft *draft }
+
 // chain is how receivers pass some moves of a source on. The source makes it, because it alone knows which of its moves
 // have the same view.
 type chain struct{ members []*chainMember } // by rank, from that of the source on and round
@@ -93,7 +96,8 @@ func (x *pair) replicable(i int) (r replicated, ok bool) {
 }
 
 // findChains finds the chains of which this peer is the source.
-func (d *draft) findChains() (list []*chain) {
+func (w chainDraft) findChains() (list []*chain) {
+	d := w.draft
 	type end struct {
 		pair *pair
 		move int
@@ -133,7 +137,7 @@ func (d *draft) findChains() (list []*chain) {
 			for _, e := range ends[r] {
 				c.members = append(c.members, &chainMember{pair: e.pair})
 			}
-			d.order(c)
+			w.order(c)
 			known[string(ranks)], list = c, append(list, c)
 		}
 		for i, e := range ends[r] {
@@ -143,9 +147,10 @@ func (d *draft) findChains() (list []*chain) {
 	return list
 }
 
-// order says who passes on to whom. The first member of each machine gets the elements from the first one of the machine
-// before it, and has the others of its machine read them.
-func (d *draft) order(c *chain) {
+// order gives each member the one that passes on to it. The first member of each machine gets the elements from the
+// first one of the machine before it. The others of its machine get them from that first one.
+func (w chainDraft) order(c *chain) {
+	d := w.draft
 	p := d.plan.p
 	p.mu.Lock()
 	defer p.unlock()
@@ -167,30 +172,32 @@ func (d *draft) order(c *chain) {
 //
 // A source tells each of its receivers once, also of no chain. It knows the attempts of all receivers, and so they
 // understand each other, although they have not proposed to each other.
-func (d *draft) makeChains(ctx context.Context) error {
-	chains := d.findChains()
+func (w chainDraft) makeChains(ctx context.Context) error {
+	d := w.draft
+	chains := w.findChains()
 	pairs := slices.Clone(d.pairs) // those with moves
 	for _, x := range pairs {
-		if err := d.sendChains(x, chains); err != nil {
+		if err := w.sendChains(x, chains); err != nil {
 			return err
 		}
 	}
 	for number, c := range chains {
-		d.takePlace(uint32(number), c)
+		w.takePlace(uint32(number), c)
 	}
 	for _, x := range pairs {
-		if err := d.readChains(ctx, x); err != nil {
+		if err := w.readChains(ctx, x); err != nil {
 			return err
 		}
 	}
 	if err := d.plan.p.Connect(ctx, d.ranks()...); err != nil {
 		return err
 	}
-	return d.meetNeighbors(ctx)
+	return w.meetNeighbors(ctx)
 }
 
 // sendChains tells a receiver its places in the chains of this peer.
-func (d *draft) sendChains(x *pair, chains []*chain) error {
+func (w chainDraft) sendChains(x *pair, chains []*chain) error {
+	d := w.draft
 	if d.isSelf(x) || len(x.sends) == 0 {
 		return nil
 	}
@@ -200,7 +207,7 @@ func (d *draft) sendChains(x *pair, chains []*chain) error {
 		for i, m := range c.members {
 			if m.pair == x {
 				n++
-				places = d.appendPlace(binary.LittleEndian.AppendUint32(places, uint32(number)), c, i)
+				places = w.appendPlace(binary.LittleEndian.AppendUint32(places, uint32(number)), c, i)
 			}
 		}
 	}
@@ -218,8 +225,9 @@ func (d *draft) sendChains(x *pair, chains []*chain) error {
 	return nil
 }
 
-// appendPlace encodes the place of a member: who passes on to it, to whom it passes on, and which moves.
-func (d *draft) appendPlace(b []byte, c *chain, at int) []byte {
+// appendPlace encodes the place of a member: the one that passes on to it, those that it passes on to, and its moves.
+func (w chainDraft) appendPlace(b []byte, c *chain, at int) []byte {
+	d := w.draft
 	m := c.members[at]
 	rank, attempt := d.plan.p.rank, d.attempt
 	if m.from >= 0 {
@@ -244,7 +252,8 @@ func (d *draft) appendPlace(b []byte, c *chain, at int) []byte {
 }
 
 // takePlace takes the place of the source in a chain. The moves of the chain leave the lists of its members.
-func (d *draft) takePlace(number uint32, c *chain) {
+func (w chainDraft) takePlace(number uint32, c *chain) {
+	d := w.draft
 	for _, m := range c.members {
 		if m.from < 0 {
 			h := &hop{source: d.plan.p.rank, number: number, out: true}
@@ -314,7 +323,8 @@ func (d *decoder) places() []place {
 }
 
 // readChains waits until a source has told the places of this peer in its chains, and takes them.
-func (d *draft) readChains(ctx context.Context, x *pair) error {
+func (w chainDraft) readChains(ctx context.Context, x *pair) error {
+	d := w.draft
 	if d.isSelf(x) || len(x.recvs) == 0 {
 		return nil
 	}
@@ -330,7 +340,7 @@ func (d *draft) readChains(ctx context.Context, x *pair) error {
 	}
 	taken := make([]bool, len(x.recvs))
 	for i := range places {
-		if err := d.receivePlace(x, &places[i], taken); err != nil {
+		if err := w.receivePlace(x, &places[i], taken); err != nil {
 			return d.expel(x, err)
 		}
 	}
@@ -338,7 +348,8 @@ func (d *draft) readChains(ctx context.Context, x *pair) error {
 }
 
 // receivePlace takes a place of this peer in a chain of x. It trusts nothing.
-func (d *draft) receivePlace(x *pair, c *place, taken []bool) error {
+func (w chainDraft) receivePlace(x *pair, c *place, taken []bool) error {
+	d := w.draft
 	in := &hop{source: x.rank, number: c.number}
 	for _, id := range c.moves {
 		i, found := slices.BinarySearchFunc(x.recvs, id, func(m Move, id uint64) int { return cmp.Compare(m.ID, id) })
@@ -355,7 +366,7 @@ func (d *draft) receivePlace(x *pair, c *place, taken []bool) error {
 	}
 	known := []stepvan.Rank{d.plan.p.Rank()}
 	for i, n := range slices.Concat([]neighbor{c.from}, c.next) {
-		y, err := d.meet(n)
+		y, err := w.neighborIn(n)
 		if err == nil && (slices.Contains(known, n.rank) || i > 0 && n.rank == x.rank) {
 			err = errs.Protocol("chains", 17, "peer %d is in a chain twice", n.rank)
 		}
@@ -372,8 +383,9 @@ func (d *draft) receivePlace(x *pair, c *place, taken []bool) error {
 	return nil
 }
 
-// meet returns the pair with a neighbor in a chain.
-func (d *draft) meet(n neighbor) (*pair, error) {
+// neighborIn returns the pair with a neighbor in a chain.
+func (w chainDraft) neighborIn(n neighbor) (*pair, error) {
+	d := w.draft
 	p := d.plan.p
 	p.mu.Lock()
 	defer p.unlock()

@@ -26,7 +26,7 @@ func (e *edge) hasChunk() bool {
 		return false
 	}
 	if e.flow.next < len(e.streamed.chunks) {
-		return !e.passes() || e.relay.from.has(e.flow.next)
+		return !e.passes() || e.relay.landed(e.flow.next)
 	}
 	return e.merges != nil && e.merges.queue.count > 0
 }
@@ -220,7 +220,7 @@ func (h bulkHandler) receiveChunk(m *link.Inbound) error {
 	if e.flow.landed++; e.flow.landed == len(e.streamed.chunks) {
 		e.step(stepStream)
 	}
-	e.passAll()
+	e.relay.passAll()
 	return nil
 }
 

@@ -24,8 +24,8 @@ func Cases() []Case {
 		{"plans", 3, plans, nil},
 		{"mismatches", 3, mismatches, nil},
 		{"versions", 2, versions, nil},
-		{"replicas", 5, replicas, []int{0, 1, 1, 2, 0}},
-		{"death in a chain", 4, deathInAChain, []int{0, 1, 2, 3}},
+		{"replicas", 5, chainCase{}.replicas, []int{0, 1, 1, 2, 0}},
+		{"death in a chain", 4, chainCase{}.death, []int{0, 1, 2, 3}},
 		{"death in a run", 3, deathInARun, nil},
 		{"death while a plan is made", 3, deathInADraft, nil},
 		{"death beside transfers", 3, deathBesideTransfers, nil},
@@ -596,10 +596,4 @@ func leave(m *member) {
 	m.wait(m.peer.Recv(m.all(make([]int64, 100)), before, 1))
 	m.wait(s, nil)
 	m.waitForAll()
-}
-
-// namesDead checks that the text of an error has the member that died, whoever has told it.
-func (m *member) namesDead(err error) {
-	dead := fmt.Sprint("peer ", m.size-1)
-	m.want(strings.Contains(err.Error(), dead), "the error does not name %s: %v", dead, err)
 }

@@ -1,12 +1,17 @@
 package peertest
 
 import (
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/peer"
 	"github.com/stepvan/stepvan/tensor"
 )
+
+// chainCase has the cases of plans with replicas.
+type chainCase struct{}
 
 // spread is a matrix that a member sends to others.
 type spread struct {
@@ -15,7 +20,7 @@ type spread struct {
 	to         []int
 }
 
-// replica is a destination of a spread matrix at a member. Its strides are those of no other member.
+// replica is a destination of a spread matrix at a member. No other member has the same strides.
 type replica struct {
 	number int
 	list   []int64
@@ -106,6 +111,12 @@ func (x *spreading) make(name string) {
 	x.m.must(err, "make a plan")
 }
 
+// namesDead checks that the text of an error has the member that died, which another member may have told.
+func (x *spreading) namesDead(err error) {
+	dead := fmt.Sprint("peer ", x.m.size-1)
+	x.m.want(strings.Contains(err.Error(), dead), "the error does not name %s: %v", dead, err)
+}
+
 // begin begins a run. A member that only receives waits until it is offered.
 func (x *spreading) begin(version uint64) (Handle, error) {
 	if len(x.sends) > 0 {
@@ -123,7 +134,7 @@ func (x *spreading) begin(version uint64) (Handle, error) {
 }
 
 // replicas has two members send to many, on several machines where the members share memory.
-func replicas(m *member) {
+func (chainCase) replicas(m *member) {
 	all := []spread{
 		{0, 1, 7, []int{1, 2, 3, 4}},
 		{0, 300, 40, []int{1, 2, 3, 4}},
@@ -180,8 +191,8 @@ func (x *spreading) checkStats() {
 	x.m.want(s.Sent-s.Passed == want, "%d bytes are sent, and %d passed on, want %d from here", s.Sent, s.Passed, want)
 }
 
-// deathInAChain kills the receiver in the middle.
-func deathInAChain(m *member) {
+// death kills the receiver in the middle.
+func (chainCase) death(m *member) {
 	x := newSpreading(m, []spread{{1, 200, 900, []int{0, 2, 3}}}, heap, heap)
 	x.make("weights")
 	h, err := x.begin(1)
@@ -211,7 +222,7 @@ func deathInAChain(m *member) {
 				m.must(x.plan.Close(m.ctx), "close a plan")
 				return
 			}
-			m.namesDead(err)
+			x.namesDead(err)
 			break
 		}
 		last = version

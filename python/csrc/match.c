@@ -224,7 +224,8 @@ static stepvan_named *to_named(PyObject *views, PyObject *parts, Py_ssize_t *cou
 }
 
 /*
- * match(node, group, name, views of the sends, their parts, views of the receives, their parts, timeout, replicas) -> plan.
+ * match(node, group, name, views of the sends, their parts, views of the receives, their parts, timeout, replicas)
+ * -> plan.
  * A part is bytes, or None for a whole tensor. The plan is the handle of its agreement.
  */
 PyObject *peer_match(PyObject *self, arguments args, Py_ssize_t count)

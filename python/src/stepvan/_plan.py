@@ -52,7 +52,7 @@ class PlanStats(NamedTuple):
         receiver's memory.
     streamed: bytes that travel in messages. local: bytes that stay in this process.
     merged: how many receives are merged.
-    passed: of sent, bytes that come from a peer and go on to another one, in a plan with replicas.
+    passed: of sent, bytes that come from a peer and are passed on to another one, in a plan with replicas.
     """
 
     moves: int
