@@ -186,3 +186,33 @@ def test_tensors_live_as_long_as_the_plan(pair):
     out.run(1).wait(20)
     into.close(20)
     assert y.eq(1).all()
+
+
+def test_replicas(cluster):
+    c = cluster(0, 0, 4, STEPVAN_VAN="tcp")
+    peers = [node.peer for node in c.peers]
+    x = torch.randn(500, 700)
+    copies = [torch.zeros(500, 700 + i)[:, i:] for i in range(1, 4)]
+    others = [c.pool.submit(p.plan, "weights", (), [(i, 0, y)], 20, replicas=True) for i, (p, y) in enumerate(zip(peers[1:], copies, strict=True))]
+    plans = [peers[0].plan("weights", [(i, i + 1, x) for i in range(3)], timeout=20, replicas=True), *(other.result(30) for other in others)]
+    for version in (1, 2):
+        x += 1
+        for handle in [plan.run(version) for plan in plans]:
+            handle.wait(20)
+        assert all(torch.equal(x, y) for y in copies)
+    assert [plan.stats.sent for plan in plans] == [x.nbytes, x.nbytes, x.nbytes, 0]
+    assert [plan.stats.passed for plan in plans] == [0, x.nbytes, x.nbytes, 0]
+    for plan in plans:
+        plan.close()
+    rows = [c.pool.submit(p.match, "rows", None, {"w": y}, 20, replicas=True) for p, y in zip(peers[1:], copies, strict=True)]
+    matched = [peers[0].match("rows", {"w": x}, timeout=20, replicas=True), *(other.result(30) for other in rows)]
+    assert [plan.stats.passed for plan in matched].count(x.nbytes) == 2
+    for plan in matched:
+        plan.close()
+    other = c.pool.submit(peers[1].plan, "differ", (), [(1, 0, copies[0])], 20)
+    with pytest.raises(stepvan.InvalidError, match=r"PlanOptions: the two sides differ \(here Replicas true, there Replicas false\)"):
+        peers[0].plan("differ", [(1, 1, x)], timeout=20, replicas=True)
+    with pytest.raises(stepvan.InvalidError, match="here Replicas false, there Replicas true"):
+        other.result(30)
+    with pytest.raises(stepvan.InvalidError, match="replicas is 1: it must be True or False"):
+        peers[0].plan("differ", replicas=1)
