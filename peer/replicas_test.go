@@ -183,7 +183,6 @@ func TestASlowReceiverOfAChain(t *testing.T) {
 	source, first, second := begin(t, plans[0], 1), begin(t, plans[1], 1), begin(t, plans[2], 1)
 	require.NoError(t, source.Wait(pairtest.Context(t)))
 	require.NoError(t, first.Wait(pairtest.Context(t)))
-	require.Equal(t, x.src.Bytes(), x.dsts[1].Bytes(), "all has come")
 	require.False(t, second.Done(), "it has not passed on")
 	require.Zero(t, plans[2].Version())
 	for i, p := range all {
