@@ -397,7 +397,7 @@ func (x *lyingPlan) letter(body []byte) {
 
 // proposal is the answer of the liar: these lists of encoded moves.
 func (x *lyingPlan) proposal(sends, recvs []byte) []byte {
-	return join([]byte{peer.LetterProposal}, u64(1, 0), sends, recvs)
+	return join([]byte{peer.LetterProposal}, u64(1, 0), sends, recvs, []byte{0})
 }
 
 // moves encodes moves of the given IDs and forms.
