@@ -26,6 +26,7 @@ const (
 	frameAllocate              // client: number of the call, bytes
 	frameMemory                // agent: number of the call, failure, number of the memory, offset in the file, with the file
 	frameFree                  // client: number of the memory
+	frameLend                  // client: number of the call, address, bytes
 	frameEnd
 )
 

@@ -109,9 +109,10 @@ func (l *Listener) accept() {
 	}
 }
 
-// guest is a client in another process, at its agent.
+// guest is a client behind a socket, at its agent.
 type guest struct {
 	s       *session
+	here    bool // it is in this process
 	w       *frameWriter
 	regions map[uint64]*tensor.Region // that it has, by the number of the memory
 }
@@ -124,13 +125,13 @@ func (a *Agent) serve(conn *net.UnixConn) {
 	defer func() { _ = conn.Close() }()
 	r := bufio.NewReader(conn)
 	_ = conn.SetReadDeadline(time.Now().Add(helloTime))
-	s, err := a.admit(conn, r)
+	s, here, err := a.admit(conn, r)
 	if err != nil {
 		a.opt.Log.Error().Err(err).Msg("the agent refuses a client")
 		return
 	}
 	_ = conn.SetReadDeadline(time.Time{})
-	g := &guest{s: s, w: newFrameWriter(conn), regions: map[uint64]*tensor.Region{}}
+	g := &guest{s: s, here: here, w: newFrameWriter(conn), regions: map[uint64]*tensor.Region{}}
 	go g.w.run()
 	hello := msgp.AppendUint64(beginFrame(frameHello, 2), frameVersion)
 	g.w.send(frame{msgp.AppendUint64(hello, uint64(a.opt.Queue)), -1})
@@ -149,16 +150,16 @@ func (a *Agent) serve(conn *net.UnixConn) {
 	g.w.close()
 }
 
-// admit reads the hello of a client.
-func (a *Agent) admit(conn *net.UnixConn, r *bufio.Reader) (*session, error) {
+// admit reads the hello of a client. here says that it is in this process.
+func (a *Agent) admit(conn *net.UnixConn, r *bufio.Reader) (s *session, here bool, err error) {
 	var cred *unix.Ucred
-	err := sys.Control(conn, func(fd int) { cred, _ = unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	err = sys.Control(conn, func(fd int) { cred, _ = unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED) })
 	if err != nil || cred == nil || int(cred.Uid) != os.Getuid() {
-		return nil, errs.Invalid("client: it is a process of another user, or its user is not known")
+		return nil, false, errs.Invalid("client: it is a process of another user, or its user is not known")
 	}
 	b, err := receiveFrame(r)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	kind, f := readFrame(b)
 	version, rank := f.nextNumber(math.MaxUint32), int(f.nextNumber(maxWorld))-1
@@ -166,9 +167,10 @@ func (a *Agent) admit(conn *net.UnixConn, r *bufio.Reader) (*session, error) {
 		f.fail("not the hello of a client (got frame %d of version %d, want %d of version %d)", kind, version, frameHello, frameVersion)
 	}
 	if f.err != nil {
-		return nil, f.err
+		return nil, false, f.err
 	}
-	return a.connect(rank)
+	s, err = a.connect(rank)
+	return s, int(cred.Pid) == os.Getpid(), err
 }
 
 // read follows the frames of a client.
@@ -192,6 +194,8 @@ func (g *guest) read(r *bufio.Reader) error {
 			g.allocate(f.nextNumber(math.MaxUint64), f.nextNumber(math.MaxInt64))
 		case frameFree:
 			g.free(f.nextNumber(math.MaxUint64))
+		case frameLend:
+			g.lend(f.nextNumber(math.MaxUint64), f.nextNumber(math.MaxInt64), f.nextNumber(math.MaxInt64))
 		default:
 			f.fail("unknown kind %d", kind)
 		}
@@ -258,10 +262,22 @@ func decodeCompletion(f *fields) (name string, r result) {
 // allocate gives the client memory: a file that holds nothing else.
 func (g *guest) allocate(call, n uint64) {
 	number, fd, offset, err := g.newRegion(int64(n))
+	g.w.send(frame{encodeMemory(call, number, offset, err), fd})
+}
+
+func encodeMemory(call, number uint64, offset int64, err error) []byte {
 	b := msgp.AppendUint64(beginFrame(frameMemory, 6), call)
-	b = failureOf(err).append(b)
-	b = msgp.AppendUint64(b, number)
-	g.w.send(frame{msgp.AppendUint64(b, uint64(offset)), fd})
+	b = msgp.AppendUint64(failureOf(err).append(b), number)
+	return msgp.AppendUint64(b, uint64(offset))
+}
+
+// lend notes memory of a client in this process. The client keeps it until its batches have ended, and its session.
+func (g *guest) lend(call, address, n uint64) {
+	number, err := uint64(0), errs.Invalid("agent: the client is in another process: take the memory from the agent")
+	if g.here {
+		number, err = g.s.lend(uintptr(address), int64(n))
+	}
+	g.w.send(frame{encodeMemory(call, number, 0, err), -1})
 }
 
 func (g *guest) newRegion(n int64) (number uint64, fd int, offset int64, err error) {
@@ -293,10 +309,8 @@ func (g *guest) newRegion(n int64) (number uint64, fd int, offset int64, err err
 
 // free takes memory back. Memory that a batch uses stays until the end of the client.
 func (g *guest) free(number uint64) {
-	if region := g.regions[number]; region != nil {
-		g.s.unshare(number)
-		if region.Close() == nil {
-			delete(g.regions, number)
-		}
+	g.s.unshare(number)
+	if region := g.regions[number]; region != nil && region.Close() == nil {
+		delete(g.regions, number)
 	}
 }

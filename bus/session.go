@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unsafe"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
@@ -407,6 +408,15 @@ func (s *session) share(m tensor.Tensor) (uint64, error) {
 	number := s.a.number()
 	s.memories[number] = m
 	return number, nil
+}
+
+// lend notes memory at an address of this process.
+func (s *session) lend(address uintptr, n int64) (uint64, error) {
+	m, err := tensor.FromPointer(*(*unsafe.Pointer)(unsafe.Pointer(&address)), tensor.Uint8, tensor.ShapeOf(n), nil)
+	if err != nil {
+		return 0, fmt.Errorf("agent: memory of the client: %w", err)
+	}
+	return s.share(m)
 }
 
 // unshare forgets memory. What uses it holds it by itself.

@@ -429,6 +429,16 @@ int32_t stepvan_group_close(uint64_t group, stepvan_error *error)
 	return forked ? refuse(error) : goGroupClose(group, error);
 }
 
+int32_t stepvan_agent(uint64_t node, const char *path, uint64_t queue, uint64_t *agent, stepvan_error *error)
+{
+	return forked ? refuse(error) : goAgent(node, (char *)path, queue, agent, error);
+}
+
+int32_t stepvan_agent_close(uint64_t agent, int64_t timeout_ns, stepvan_error *error)
+{
+	return forked ? refuse(error) : goAgentClose(agent, timeout_ns, error);
+}
+
 int32_t stepvan_mail(uint64_t node, uint32_t to, const char *topic, const void *body, uint64_t bytes, stepvan_error
         *error)
 {

@@ -143,6 +143,9 @@ func (n *node) collective(number cUint64) *collective {
 // leaveCollectives ends what a node that is closed does with others. When it returns, nothing uses memory of the
 // program.
 func leaveCollectives(n *node) {
+	for _, a := range agents.TakeIf(func(a *agent) bool { return a.node == n }) {
+		_ = shielded("close an agent", func() error { return a.end(agentEndTime) })
+	}
 	for _, p := range plans.TakeIf(func(p *plan) bool { return p.node == n }) {
 		_ = shielded("close a plan", func() error { return p.end(context.Background()) })
 	}

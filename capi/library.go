@@ -24,6 +24,7 @@ var (
 	exposures     = numbers.Table[*exposed]{Kind: 8}
 	mailboxes     = numbers.Table[*mailbox]{Kind: 9}
 	watches       = numbers.Table[*watch]{Kind: 10}
+	agents        = numbers.Table[*agent]{Kind: 11}
 	foreign       foreignMemory
 )
 

@@ -33,7 +33,7 @@
  * tests all but the second case. Please report such mistakes.
  *
  * NUMBERS. Nodes, handles, handlers, responses, registrations, memories, queues, plans, groups,
- * windows, mailboxes and watches are 64-bit numbers. 0 names nothing. The library never gives out a
+ * windows, mailboxes, watches and agents are 64-bit numbers. 0 names nothing. The library never gives out a
  * number again: after its end, every use of it is STEPVAN_STALE. With a node that was closed, or
  * whose start has failed, every function returns STEPVAN_CLOSED.
  *
@@ -1109,6 +1109,24 @@ int32_t stepvan_watch_entry(uint64_t watch, uint64_t i, stepvan_entry *entry, st
 
 /* Ends a watch. */
 int32_t stepvan_watch_close(uint64_t watch, stepvan_error *error);
+
+/* --------------------------------------------------------------- tensor bus */
+
+/*
+ * Starts an agent of the tensor bus at a peer, which has one agent at most. Clients of this process and of others of
+ * this user reach it by a Unix socket at a path, whose folder nobody else can enter. docs/tensor-bus.md of the
+ * repository says what clients do. queue is how many commands of a client may not have completed; 0 stands for 50,000.
+ *
+ *   STEPVAN_INVALID: the peer has an agent already, or the path cannot be used.
+ */
+int32_t stepvan_agent(uint64_t node, const char *path, uint64_t queue, uint64_t *agent, stepvan_error *error);
+
+/*
+ * Ends an agent, before its node is stopped. Its clients get an error, and so do the agents of their partners. The call
+ * waits until nobody uses the memory of the clients, and the number is stale in any case. STEPVAN_TIMEOUT: others still
+ * use the memory; stop the node.
+ */
+int32_t stepvan_agent_close(uint64_t agent, int64_t timeout_ns, stepvan_error *error);
 
 /* --------------------------------------------------------------- resharding */
 

@@ -175,6 +175,7 @@ static void refuses_nodes(uint64_t node, int32_t want)
 	REFUSED(want, stepvan_plan_with(node, "plan", NULL, 0, NULL, 0, 0, 0, 0, &n, &error));
 	REFUSED(want, stepvan_group(node, "group", &rank, 1, &n, &error));
 	REFUSED(want, stepvan_gathered(node, 1, 0, NULL, 0, &n, &error));
+	REFUSED(want, stepvan_agent(node, "/tmp/none/agent.sock", 0, &n, &error));
 	uint8_t token[STEPVAN_TOKEN_BYTES] = {0};
 	REFUSED(want, stepvan_mail(node, 0, "topic", NULL, 0, &error));
 	REFUSED(want, stepvan_listen(node, "topic", &n, &error));
@@ -307,6 +308,7 @@ static void refuses_values(void)
 	REFUSED(STEPVAN_STALE, stepvan_group_broadcast(MADE_UP, NULL, 0, 0, &n, &error));
 	REFUSED(STEPVAN_STALE, stepvan_group_reduce(worker, NULL, NULL, 1, 0, 0, &n, &error));
 	REFUSED(STEPVAN_STALE, stepvan_group_close(MADE_UP, &error));
+	REFUSED(STEPVAN_STALE, stepvan_agent_close(MADE_UP, 0, &error));
 	REFUSED(STEPVAN_STALE, stepvan_mailbox_next(MADE_UP, 0, NULL, NULL, 0, &n, &error));
 	REFUSED(STEPVAN_STALE, stepvan_mailbox_notify(0, 1, 1, &error));
 	REFUSED(STEPVAN_STALE, stepvan_mailbox_close(worker, &error));
@@ -1048,6 +1050,7 @@ static void forks(void)
 		REFUSED(STEPVAN_FORKED, stepvan_group_broadcast(1, NULL, 0, 0, &n, &error));
 		REFUSED(STEPVAN_FORKED, stepvan_group_reduce(1, NULL, NULL, 1, 0, 0, &n, &error));
 		REFUSED(STEPVAN_FORKED, stepvan_group_close(1, &error));
+		REFUSED(STEPVAN_FORKED, stepvan_agent_close(1, 0, &error));
 		REFUSED(STEPVAN_FORKED, stepvan_mailbox_next(1, 0, NULL, NULL, 0, &n, &error));
 		REFUSED(STEPVAN_FORKED, stepvan_mailbox_notify(1, 1, 1, &error));
 		REFUSED(STEPVAN_FORKED, stepvan_mailbox_close(1, &error));

@@ -305,6 +305,9 @@ PyObject *group_reduce(PyObject *self, arguments args, Py_ssize_t count);
 PyObject *gathered(PyObject *self, arguments args, Py_ssize_t count);
 PyObject *group_close(PyObject *self, PyObject *group);
 
+PyObject *bus_agent(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *bus_agent_close(PyObject *self, arguments args, Py_ssize_t count);
+
 int to_rank(PyObject *object, uint32_t *rank, const char *what, Py_ssize_t index);
 PyObject *peer_mail(PyObject *self, arguments args, Py_ssize_t count);
 PyObject *peer_listen(PyObject *self, arguments args, Py_ssize_t count);

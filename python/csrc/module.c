@@ -73,6 +73,9 @@ static PyMethodDef methods[] = {
 	FAST("gathered", gathered),
 	{"group_close", group_close, METH_O, NULL},
 
+	FAST("agent", bus_agent),
+	FAST("agent_close", bus_agent_close),
+
 	FAST("mail", peer_mail),
 	FAST("listen", peer_listen),
 	FAST("mailbox_next", mailbox_next),

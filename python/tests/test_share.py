@@ -339,7 +339,7 @@ def test_no_memory(node):
     t = torch.arange(3.0)
     at = t.data_ptr()
     with pytest.raises(stepvan.OutOfMemoryError):
-        _share._move(torch, [_share._Block([_share._Place("w", t, at, at + 12)], at, 1 << 45)], node.number)
+        _share._move(torch, [_share._Block([_share._Place("w", t, at, at + 12)], at, 1 << 45)], _share.files_of(node.number))
     assert t.data_ptr() == at
 
 

@@ -10,7 +10,7 @@ from stepvan._errors import ClosedError, InvalidError, StaleError, cut, ended
 from stepvan._node import Node, nodes
 from stepvan._server import Policy, Request, _policy, handlers_of
 from stepvan._registration import Registration
-from stepvan._share import share
+from stepvan._share import files_of, share
 
 _Shared = TypeVar("_Shared")
 
@@ -168,7 +168,7 @@ def share_(what: _Shared, node: Node | None = None) -> _Shared:
     Errors: InvalidError names a tensor that is on an accelerator, sparse, quantised, without memory, or shared by torch.
     OutOfMemoryError. After an error each tensor has the memory that it had, or is shared whole.
     """
-    share(what, (_allocating() if node is None else node).number)
+    share(what, files_of((_allocating() if node is None else node).number))
     return what
 
 

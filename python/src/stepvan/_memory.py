@@ -11,7 +11,7 @@ from stepvan._frameworks import discover, element
 
 def make(node: int, shape: Iterable[int] | int, dtype: Any, zeroed: bool) -> Any:
     """A tensor in memory of the library, which lives as long as a tensor or buffer refers to it."""
-    dims = _dims(shape)
+    dims = dims_of(shape)
     code, is_torch = element(dtype)
     discover(not is_torch)
     size = _core.dtype_size(code)
@@ -24,7 +24,8 @@ def make(node: int, shape: Iterable[int] | int, dtype: Any, zeroed: bool) -> Any
     return _core.view(memory, dims, code, is_torch)
 
 
-def _dims(shape: Iterable[int] | int) -> tuple[int, ...]:
+def dims_of(shape: Iterable[int] | int) -> tuple[int, ...]:
+    """The dimensions of a shape."""
     try:
         dims = tuple(map(operator.index, shape if isinstance(shape, Iterable) else (shape,)))
     except TypeError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import weakref
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple
@@ -70,7 +71,8 @@ class Node(Local):
     """
 
     def __init__(self, settings: Mapping[str, str | None] | None = None, timeout: float | None = None) -> None:
-        self.number = _core.start(*_starting(settings, timeout))
+        given, timeout = _starting(settings, timeout)
+        self.number = _core.start(given, timeout)
         self._closer = weakref.finalize(self, _close, self.number)  # also when the interpreter exits
         role, self.worker_rank, self.server_rank, self.servers, self.workers, self.root_port = _core.info(self.number)
         self.role = _roles[role]
@@ -79,6 +81,7 @@ class Node(Local):
         self.server = Server(self) if self.role in ("server", "joint") else None
         self.peer = Peering(self) if self.role == "peer" else None
         self.board = Board(self)
+        self._scheduler_port = given.get("DMLC_PS_ROOT_PORT", os.environ.get("DMLC_PS_ROOT_PORT")) or ""
         self.stopped = False
         nodes[self.number] = self
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from stepvan import _core
@@ -38,7 +38,28 @@ class _Block(NamedTuple):
     size: int
 
 
-def share(what: Any, node: int) -> None:
+class Files(NamedTuple):
+    """Where shared memory comes from.
+
+    allocate: makes a file of so many bytes, and gives memory that shows it.
+    holds: whether bytes at an address lie in such a file.
+    """
+
+    allocate: Callable[[int], Any]
+    holds: Callable[[int, int], bool]
+
+
+def files_of(node: int) -> Files:
+    """Those of a node."""
+
+    def allocate(size: int) -> Any:
+        with calling("share_", node):
+            return _core.allocate(node, size, False, True)
+
+    return Files(allocate, _core.in_own_file)
+
+
+def share(what: Any, files: Files) -> None:
     """Moves the tensors of a module, a dict, a list, or one tensor. What is shared already stays where it is."""
     torch = sys.modules.get("torch")
     if torch is None:
@@ -46,10 +67,10 @@ def share(what: Any, node: int) -> None:
     discover(False)
     # Subclasses, modes and defaults of the program have no say in what happens to memory.
     with torch._C.DisableTorchFunction(), torch.inference_mode(False):
-        given = [place for name, tensor in _named(torch, what) if (place := _given(torch, name, tensor)) is not None]
+        given = [place for name, tensor in _named(torch, what) if (place := _given(torch, name, tensor, files)) is not None]
         if given:
             for batch in _batches(_blocks(given, _living(torch, given))):
-                _move(torch, batch, node)
+                _move(torch, batch, files)
 
 
 def _nothing(what: Any) -> InvalidError:
@@ -90,11 +111,11 @@ def _parts(torch: Any, name: str, tensor: Any) -> Iterator[tuple[str, Any]]:
         yield from _parts(torch, f"{name}.{part}", getattr(tensor, part))
 
 
-def _given(torch: Any, name: str, tensor: Any) -> _Place | None:
+def _given(torch: Any, name: str, tensor: Any, files: Files) -> _Place | None:
     """Where a tensor lies that is to be moved; None when there is nothing to move."""
     _check(torch, name, tensor)
     place = _look(name, tensor)
-    if place is None or _core.in_own_file(place.start, place.end - place.start):
+    if place is None or files.holds(place.start, place.end - place.start):
         return None
     if tensor.is_shared():
         raise InvalidError(f"share_: {name}: torch shares its memory with other processes, which it would leave: do not call share_memory_() before")
@@ -178,10 +199,9 @@ def _batches(blocks: list[_Block]) -> Iterator[list[_Block]]:
     yield batch
 
 
-def _move(torch: Any, batch: list[_Block], node: int) -> None:
+def _move(torch: Any, batch: list[_Block], files: Files) -> None:
     """Copies blocks into a file of their own, and lets their tensors show it. After an error nothing has changed."""
-    with calling("share_", node):
-        memory = _core.allocate(node, sum(block.size for block in batch), False, True)
+    memory = files.allocate(sum(block.size for block in batch))
     before = [(place.tensor, place.tensor.data) for block in batch for place in block.places]  # views of the same kind
     offset = 0
     try:
