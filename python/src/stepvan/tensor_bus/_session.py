@@ -79,7 +79,7 @@ def _failure(kind: str, text: str) -> Failure | None:
     if kind == "":
         return None
     who = re.search(r"peer \d+", text) if kind == "lost" else None
-    return Failure(_kinds.get(kind, RemoteError), text, who[0] if who else "")
+    return Failure(_kinds.get(kind, RemoteError), text.replace("stepvan: invalid argument: ", ""), who[0] if who else "")
 
 
 class Answer:
@@ -203,12 +203,12 @@ class Session:
         """Waits for a command, and gives it up when the time is over."""
         try:
             return pending.wait(until + GRACE)
-        except TimeoutError:
-            self.abandon(pending, True)
-            raise TimeoutError(f"{pending.what}: agent at {self.path}: it does not answer: is its process stopped?") from None
-        except BaseException as error:
-            if not isinstance(error, Error):
-                self.abandon(pending, False)
+        except BaseException as error:  # also Ctrl-C
+            if pending.done():
+                raise
+            self.abandon(pending, isinstance(error, TimeoutError))
+            if isinstance(error, TimeoutError):
+                raise TimeoutError(f"{pending.what}: agent at {self.path}: it does not answer: is its process stopped?") from None
             raise
 
     def abandon(self, pending: Pending, late: bool) -> None:

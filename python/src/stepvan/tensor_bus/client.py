@@ -27,6 +27,7 @@ from stepvan.tensor_bus.commands import CleanupBatch, InitPair, Message, QuerySt
 
 TransferType = Literal["send", "recv"]
 _log = logging.getLogger("stepvan")
+_MOST_RANKS = 1 << 16
 
 
 class Status(NamedTuple):
@@ -166,7 +167,10 @@ class TensorBusClient(Local):
             raise InvalidError(f"client: agent_rank is {cut(agent_rank)}: it must be the rank of a peer")
         self.agent_rank = agent_rank
         self.path = socket_path(agent_rank, port) if path is None else os.path.abspath(os.fspath(path))
-        self._session = Session(self.path, _rank() if rank is None else rank, _seconds("connection_timeout", connection_timeout))
+        rank = _rank() if rank is None else rank
+        if not isinstance(rank, int) or not -1 <= rank < _MOST_RANKS:
+            raise InvalidError(f"client: rank is {cut(rank)}: it must be the rank of this process in its job, or -1")
+        self._session = Session(self.path, rank, _seconds("connection_timeout", connection_timeout))
         self._closer = weakref.finalize(self, self._session.leave)
         self._lock = threading.Lock()  # guards what follows
         self._seen: list[_Seen] = []
@@ -260,13 +264,17 @@ class TensorBusClient(Local):
     ) -> Result:
         """Asks for the next round of a batch: the n-th send of one side meets the n-th recv of the other.
 
+        A round begins when all ranks of an agent have asked for it, so those of one thread do not block for each other.
         The tensors of a send must not change, and those of a recv must not be used, until the result is done. InvalidError:
         the batch is not known, its direction leads to a partial layout, or torch has moved, resized or freed a tensor.
         """
         views = self._session.kept.get((batch_id, role))
         if views is not None:
             _check(views)
-        return self._do(Transfer(batch_id=batch_id, transfer_type=transfer_type), role or "", timeout, blocking)
+        result = self._do(Transfer(batch_id=batch_id, transfer_type=transfer_type), role or "", timeout, False)
+        if blocking:
+            result.wait(timeout)
+        return result
 
     def query_transfer_signal(self, batch_id: str, role: str | None = None) -> bool:
         """Whether the other side has asked to send a round that this side has not asked to receive."""
