@@ -5,11 +5,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 	"github.com/tinylib/msgp/msgp"
@@ -157,6 +159,46 @@ func TestErrorsBehindASocket(t *testing.T) {
 	_, err = Dial(short, path, ClientOptions{})
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.ErrorContains(t, err, "there is no agent")
+}
+
+// A client in the process of its agent lends memory at an address, and one in another process may not.
+func TestMemoryAtAnAddress(t *testing.T) {
+	x := newTown(t, pairtest.Mem(), 1, Options{})
+	region, err := x.peers[0].Memory.Alloc(64)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, region.Close()) }()
+	address := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(region.Bytes()))))
+	for _, here := range []bool{true, false} {
+		s, err := x.agents[0].connect(0)
+		require.NoError(t, err)
+		g := &guest{s: s, here: here, w: newFrameWriter(nil)}
+		for _, ask := range [][2]uint64{{address, 64}, {0, 64}, {1 << 62, 64}, {address, 1 << 62}} {
+			g.lend(7, ask[0], ask[1])
+			f, ok := g.w.next()
+			require.True(t, ok)
+			kind, in := readFrame(f.b[4:])
+			require.EqualValues(t, frameMemory, kind)
+			require.EqualValues(t, 7, in.nextNumber(math.MaxUint64))
+			why, number := in.failure().err(), in.nextNumber(math.MaxUint64)
+			require.NoError(t, in.err)
+			if !here || ask != [2]uint64{address, 64} {
+				require.ErrorIs(t, why, stepvan.ErrInvalid)
+				continue
+			}
+			require.NoError(t, why)
+			h := TensorHandle{Memory: number, Offset: 16, DType: tensor.Float32, Shape: tensor.ShapeOf(3), Strides: []int64{2}}
+			b, err := h.Encode()
+			require.NoError(t, err)
+			v, err := s.find(b)
+			require.NoError(t, err)
+			m := v.Memory()
+			require.EqualValues(t, address+16, m.Address())
+			g.free(number)
+			_, err = s.find(b)
+			require.ErrorIs(t, err, stepvan.ErrStale)
+		}
+		require.NoError(t, s.close(within(t), errClosedClient))
+	}
 }
 
 // An agent survives whatever comes from a socket.

@@ -46,7 +46,7 @@ func (a *Agent) Listen(path string) (*Listener, error) {
 		return nil, errs.Invalid("agent: listen: it has no memory for clients: set Options.Memory")
 	}
 	if err := shm.PrivateDir(filepath.Dir(path)); err != nil {
-		return nil, fmt.Errorf("agent: listen: %w", err)
+		return nil, errs.Invalid("agent: listen at %s: %v", path, err)
 	}
 	defer shm.HoldSweep(filepath.Dir(path))()
 	if shm.Abandoned(path) {
@@ -59,7 +59,7 @@ func (a *Agent) Listen(path string) (*Listener, error) {
 	defer release()
 	sock, err := net.ListenUnix("unix", &net.UnixAddr{Name: short, Net: "unix"})
 	if err != nil {
-		return nil, fmt.Errorf("agent: listen at %s: %w", path, err)
+		return nil, fmt.Errorf("agent: listen at %s: %v", path, err)
 	}
 	sock.SetUnlinkOnClose(false) // short may lead elsewhere later
 	l := &Listener{a: a, sock: sock, path: path}

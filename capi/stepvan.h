@@ -1113,9 +1113,9 @@ int32_t stepvan_watch_close(uint64_t watch, stepvan_error *error);
 /* --------------------------------------------------------------- tensor bus */
 
 /*
- * Starts an agent of the tensor bus at a peer, which has one agent at most. Clients of this process and of others of
- * this user reach it by a Unix socket at a path, whose folder nobody else can enter. docs/tensor-bus.md of the
- * repository says what clients do. queue is how many commands of a client may not have completed; 0 stands for 50,000.
+ * Starts an agent of the tensor bus at a peer, which has one agent at most. Clients reach it by a Unix socket at a
+ * path, also from other processes of this user. Nobody else can enter its folder. docs/tensor-bus.md of the repository
+ * says what clients do. queue is how many commands of a client may wait. 0 stands for 50,000.
  *
  *   STEPVAN_INVALID: the peer has an agent already, or the path cannot be used.
  */

@@ -836,6 +836,28 @@ static void peers_meet(const uint64_t *node)
 	}
 }
 
+/* Agents of the tensor bus, of which a peer has one. */
+static void peers_have_agents(const uint64_t *node)
+{
+	uint64_t agent, other;
+	char folder[] = "/tmp/stepvan-contract-XXXXXX", path[64];
+	IS(1, mkdtemp(folder) != NULL);
+	snprintf(path, sizeof path, "%s/agent.sock", folder);
+	REFUSED(STEPVAN_INVALID, stepvan_agent(node[0], NULL, 0, &agent, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_agent(node[0], path, 0, NULL, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_agent(node[0], path, UINT64_MAX, &agent, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_agent(node[0], "agent.sock", 0, &agent, &error));
+	OK(stepvan_agent(node[0], path, 0, &agent, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_agent(node[0], path, 0, &other, &error));
+	OK(stepvan_agent_close(agent, -1, &error));
+	REFUSED(STEPVAN_STALE, stepvan_agent_close(agent, -1, &error));
+	OK(stepvan_agent(node[0], path, 5, &agent, &error));
+	OK(stepvan_agent_close(agent, 10000000000, &error));
+	OK(stepvan_agent(node[1], path, 0, &other, &error)); /* it ends with its node */
+	unlink(path);
+	rmdir(folder);
+}
+
 /* Mail, and a window that the other peer reads and writes. */
 static void peers_reach(const uint64_t *node)
 {
@@ -1014,6 +1036,7 @@ static void peers_alone(void)
 	peers_transfer(by_rank);
 	peers_plan(by_rank);
 	peers_meet(by_rank);
+	peers_have_agents(by_rank);
 	peers_reach(by_rank);
 	peers_match(by_rank);
 	posts(by_rank);

@@ -274,12 +274,14 @@ def test_time_limits(town):
         a.register_tensors("s", [(torch.ones(1), "weights")], timeout=0.2)
     assert time.monotonic() - began < 20 and a.query_status("s").state == "unknown"
     out, into = register(t, [a, t.clients[1]], [torch.ones(3), torch.zeros(3)], "s")
+    sent = out.transfer("send")
     with pytest.raises(stepvan.TimeoutError, match="Transfer: it has not completed in time"):
-        out.transfer("send", blocking=False).wait(0.05)
+        sent.wait(0.05)
     assert out.query_status().state == "transferring"
     with pytest.raises(stepvan.BusyError, match="round 1 has not completed"):
         out.close()
     into.transfer("recv", blocking=True)
+    sent.wait()
     out.close()
 
 

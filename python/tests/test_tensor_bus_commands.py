@@ -1,4 +1,4 @@
-"""The commands of the tensor bus: fields, bytes, and what is none."""
+"""The commands of the tensor bus: their fields, their bytes, and bytes that make no command."""
 
 import inspect
 import json

@@ -127,7 +127,7 @@ class Pending:
         return self._event.is_set()
 
     def wait(self, until: float) -> Any:
-        """Its value. TimeoutError: the time is over, and it goes on. Without an end, until is infinite."""
+        """Its value. TimeoutError: the time is over, and it continues. Without an end, until is infinite."""
         if not self._event.wait(None if until == math.inf else max(until - time.monotonic(), 0)):
             raise TimeoutError(f"{self.what}: it has not completed in time: wait again")
         if self.failure is not None:
@@ -427,7 +427,7 @@ def _connect(s: socket.socket, path: str) -> None:
 
 
 class Memory:
-    """Memory of an agent in another process, as this process sees it. It has no methods of its own: ``view`` has the bytes.
+    """Memory of an agent in another process, as this process sees it: ``view`` has the bytes.
 
     The agent gets it back when nothing here shows it any more.
     """

@@ -52,7 +52,7 @@ class Result(Local):
         self._pending = pending
 
     def wait(self, timeout: float | None = 30.0) -> None:
-        """Waits until the command has completed, and raises its error. TimeoutError: it goes on; wait again."""
+        """Waits until the command has completed, and raises its error. TimeoutError: it continues; wait again."""
         self._pending.wait(math.inf if timeout is None else time.monotonic() + _seconds("timeout", timeout))
 
     def done(self) -> bool:
@@ -107,7 +107,10 @@ class BatchHandler(Local):
         return self._client.query_status(self.batch_id, self.role)
 
     def close(self, timeout: float = 30.0) -> None:
-        """Ends the batch. Nobody uses its tensors afterwards. A second call does nothing. BusyError: a transfer runs."""
+        """Ends the batch. Nobody uses its tensors afterwards. A second call does nothing.
+
+        BusyError: a transfer of it runs.
+        """
         self._client.cleanup_batch(self.batch_id, timeout, self.role)
 
     def __enter__(self) -> BatchHandler:
@@ -144,8 +147,8 @@ class TensorBusClient(Local):
     agent_rank: the rank of the agent among the peers of its cluster.
     path: where the agent listens. None: where it does by default, in the folder of this user on this machine.
     port: of the scheduler of the cluster, which is in the default path. None: DMLC_PS_ROOT_PORT.
-    rank: of this process in its job; the ranks of a side have this order. None: that of torch.distributed, else RANK. Without
-        it each agent serves one rank of a side, and they have the order of the agents.
+    rank: of this process in its job; the ranks of a side have this order. None: that of torch.distributed, else RANK.
+        Without it each agent serves one rank of a side, and they have the order of the agents.
     connection_timeout: seconds to wait for the agent.
 
     Waits end after ``timeout`` seconds with TimeoutError, whose message names who was missing. When the agent dies, they
@@ -197,8 +200,8 @@ class TensorBusClient(Local):
         local_name, remote_name: the names of this side and of the other.
         expected_world_size: how many ranks this side has.
         device_mesh, placements: the layout of this side: a DeviceMesh of torch or its shape, and for each of its dimensions
-            a placement of torch or of ``payloads.placements_payload``. Without both, the tensors of rank i are those of rank i
-            of the other side.
+            a placement of torch or of ``payloads.placements_payload``. Without both, rank i has the tensors of rank i of the
+            other side.
 
         A side with a partial placement only sends. Two pairs may be opened in another order at each side, with
         ``blocking=False``. Errors: InvalidError: the ranks do not agree; ExpiredError names the side that is missing.
@@ -239,8 +242,8 @@ class TensorBusClient(Local):
         role: the name of the side that the tensors are of, where this client is both sides.
 
         An agent in another process reaches tensors of ``empty`` and ``share_``. Other tensors of torch move there, once:
-        see ``share_``. Tensors of one place in the list have the same type on one side; where the sides differ, the elements
-        travel in the narrower one. After an error nothing is left of the batch.
+        see ``share_``. All ranks of a side give the same type at each place of the list. Where the sides differ, the
+        elements travel in the narrower type. After an error nothing is left of the batch.
         """
         until = time.monotonic() + _seconds("timeout", timeout)
         named, pairs = _read(tensors)
@@ -265,8 +268,8 @@ class TensorBusClient(Local):
         """Asks for the next round of a batch: the n-th send of one side meets the n-th recv of the other.
 
         A round begins when all ranks of an agent have asked for it, so those of one thread do not block for each other.
-        The tensors of a send must not change, and those of a recv must not be used, until the result is done. InvalidError:
-        the batch is not known, its direction leads to a partial layout, or torch has moved, resized or freed a tensor.
+        Until the result is done, nobody changes the tensors of a send, or uses those of a recv. InvalidError: the batch is not
+        known, its direction leads to a partial layout, or torch has moved, resized or freed a tensor.
         """
         views = self._session.kept.get((batch_id, role))
         if views is not None:
@@ -287,7 +290,10 @@ class TensorBusClient(Local):
         return Status(answer.state, answer.round, None if answer.failure is None else answer.failure.error())
 
     def cleanup_batch(self, batch_id: str, timeout: float = 30.0, role: str | None = None) -> None:
-        """Ends a batch. Nobody uses its tensors afterwards. What is not known has ended. BusyError: a transfer of it runs."""
+        """Ends a batch. Nobody uses its tensors afterwards. A batch that is not known has ended.
+
+        BusyError: a transfer of it runs.
+        """
         self._do(CleanupBatch(batch_id=batch_id), role or "", timeout, True)
         self._session.kept.pop((batch_id, role), None)
 
@@ -310,7 +316,10 @@ class TensorBusClient(Local):
         return _core.view(self._allocate(max(math.prod(dims) * _core.dtype_size(code), 1)), dims, code, is_torch)
 
     def share_(self, what: Any) -> Any:
-        """Moves tensors of torch into memory that the agent reaches without a copy: see ``stepvan.share_``. Returns ``what``."""
+        """Moves tensors of torch into memory that the agent reaches without a copy. Returns ``what``.
+
+        See ``stepvan.share_``.
+        """
         if self._session.here:
             return _default.share_(what)
         share(what, Files(self._allocate, self._holds))
@@ -355,7 +364,7 @@ class TensorBusClient(Local):
         return answer
 
     def _keep(self, key: object, batch_id: str, role: str | None, views: _core.Views, pending: Pending) -> None:
-        """Keeps the tensors of a batch that is registered, and lets go of others."""
+        """Keeps the tensors of a batch that is registered, and releases others."""
         if pending.failure is None:
             self._session.kept[batch_id, role] = views
         self._session.kept.pop(key, None)

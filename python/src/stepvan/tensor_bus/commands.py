@@ -79,7 +79,7 @@ _decoder: Any = msgspec.msgpack.Decoder(Message)
 
 
 def encode(command: Message) -> bytes:
-    """The bytes of a command. InvalidError: they are more than MAX_COMMAND, or the command has a value of another type."""
+    """The bytes of a command. InvalidError: they are more than MAX_COMMAND, or a value has another type."""
     try:
         data = _encoder.encode(command)
     except (TypeError, ValueError, OverflowError) as error:
@@ -92,7 +92,7 @@ def encode(command: Message) -> bytes:
 
 
 def decode(data: Any) -> Message:
-    """Reads the bytes of a command, of whoever has sent them. Payloads are views of ``data``.
+    """Reads the bytes of a command, and trusts nothing of them. Payloads are views of ``data``.
 
     ProtocolError: the bytes do not make a command. Nothing of them is ever executed.
     """

@@ -83,7 +83,7 @@ def tensor_handle(memory: int, offset: int, dtype: str, shape: Sequence[int], st
 
 
 def read(what: str, payload: Any) -> Any:
-    """Reads a payload, of whoever has sent it: a mesh, placements or a handle."""
+    """Reads a payload, and trusts nothing of it: a mesh, placements or a handle."""
     try:
         return msgspec.msgpack.decode(payload, type=list[Any])
     except (msgspec.MsgspecError, TypeError, RecursionError) as error:
