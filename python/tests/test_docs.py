@@ -1,4 +1,4 @@
-"""The programs of docs/python.md and docs/peers.md."""
+"""The programs of docs/python.md, docs/peers.md and docs/tensor-bus.md."""
 
 import re
 import subprocess
@@ -50,6 +50,22 @@ def test_a_refit_between_two_jobs(tmp_path):
     assert sent == served, others
 
 
+def test_the_tensor_bus_between_two_jobs(tmp_path):
+    page = (REPOSITORY / "docs" / "tensor-bus.md").read_text()
+    (program,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (shown,) = re.findall(r"print:\n\n```\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert len(program.splitlines()) <= 25
+    (tmp_path / "refit.py").write_text(program)
+    address = f"127.0.0.1:{free_port()}"
+    started = [
+        subprocess.Popen([sys.executable, "refit.py", side, address], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for side in ("train", "serve")
+    ]
+    for program in started:
+        out, errors = program.communicate(timeout=100)
+        assert (out, program.returncode) == (shown, 0), errors
+
+
 @pytest.mark.parametrize("part", PEERS_PARTS, ids=map(str, range(len(PEERS_PARTS))))
 def test_parts_of_peers(part, cluster):
     c = cluster(0, 0, 2)
@@ -72,6 +88,6 @@ def test_every_error_is_in_the_table():
 
 
 def test_links_lead_somewhere():
-    for page in (REPOSITORY / "docs" / "python.md", REPOSITORY / "docs" / "peers.md", REPOSITORY / "README.md"):
+    for page in (*(REPOSITORY / "docs" / name for name in ("python.md", "peers.md", "tensor-bus.md")), REPOSITORY / "README.md"):
         for link in re.findall(r"\]\(([\w./-]+)\)", page.read_text()):
             assert (page.parent / link).exists(), link
