@@ -62,6 +62,7 @@ def train(node: stepvan.Node, client: TensorBusClient, options: argparse.Namespa
             if step == options.spoil and rank < model.TP:
                 parts["norm"][0] += 1
             batch.transfer("send", blocking=True, timeout=WAIT)
+        node.barrier(timeout=WAIT)  # a process that leaves ends the rounds of the others
     return 0
 
 
@@ -77,6 +78,7 @@ def serve(node: stepvan.Node, client: TensorBusClient, options: argparse.Namespa
             bad = [name for name, part in parts.items() if not torch.equal(part.view(torch.int32), want[name].contiguous().view(torch.int32))]
             wrong += bool(bad)
             print(f"serve {rank}: version {version}" + (f" DIFFERS in {', '.join(bad)}" if bad else ", the trainers' bytes"), flush=True)
+        node.barrier(timeout=WAIT)
     return 1 if wrong else 0
 
 
