@@ -1,6 +1,7 @@
 package peer
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 
@@ -170,7 +171,9 @@ func (s *Service) Join(rank stepvan.Rank, members []Member) error {
 	return nil
 }
 
-// Lost says that the postoffice has declared a peer dead, or that it has left. What names it fails, and nothing else.
+// Lost says that the postoffice has declared a peer dead, or that it has left. What names it fails, and nothing else. A
+// peer that has left, with an error that wraps [link.ErrLeft], may have sent messages before that. They count as long as
+// its session is open.
 func (s *Service) Lost(id wire.PeerID, err error) {
 	p := s.peer
 	p.mu.Lock()
@@ -187,7 +190,12 @@ func (s *Service) Lost(id wire.PeerID, err error) {
 
 // lost fails what names a peer. Under mu.
 func (p *Peer) lost(id wire.PeerID, err error) {
-	if r := p.ids[id]; r != nil && r.dead == nil {
+	r := p.ids[id]
+	switch {
+	case r == nil || r.dead != nil:
+	case r.session != nil && errors.Is(err, link.ErrLeft):
+		r.left = err
+	default:
 		r.dead = fmt.Errorf("%w: %w", stepvan.ErrPeerLost, err)
 		r.end(r.failure("connection", r.dead)) // with its name, whatever err says
 	}

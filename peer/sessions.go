@@ -52,6 +52,9 @@ func (h sessionHandler) Lost(s *link.Session, err error) {
 		r.session, r.grants = nil, nil
 		r.fail(cause)
 		r.notify()
+		if r.left != nil {
+			p.lost(r.ID, r.left)
+		}
 	}
 }
 

@@ -49,7 +49,7 @@ type Office struct {
 	stopped progress.Event
 	stop    stopper
 	done    chan struct{}
-	deadMu  sync.Mutex // for OnDead
+	lossMu  sync.Mutex // for OnDead and OnLeft
 }
 
 // linkEnds is what an office needs of its transport.

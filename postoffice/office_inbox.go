@@ -129,7 +129,9 @@ func (in *officeInbox) gone(b *goneBody) error {
 	}
 	for _, g := range b.Nodes {
 		event, peer := f.o.Log.Info(), f.view.lose(g)
-		if !g.Left {
+		if g.Left {
+			f.tellLeft(peer, fmt.Errorf("%w: %s: %s", link.ErrLeft, peer, g.Reason))
+		} else {
 			event = f.o.Log.Error()
 			f.tellDead(peer, fmt.Errorf("%w: %s %s: %s", stepvan.ErrPeerLost, peer, g.verb(), g.Reason))
 		}
@@ -159,14 +161,20 @@ func (f *Office) end(cause error, goodbye string) {
 	close(f.done)
 }
 
-// tellDead tells the program of a death once the lock is released, one death at a time.
-func (f *Office) tellDead(p Peer, err error) {
-	if f.o.OnDead == nil {
+// tellDead tells the program of a death.
+func (f *Office) tellDead(p Peer, err error) { f.tellLoss(f.o.OnDead, p, err) }
+
+// tellLeft tells the program of an instance that has left.
+func (f *Office) tellLeft(p Peer, err error) { f.tellLoss(f.o.OnLeft, p, err) }
+
+// tellLoss calls tell once the lock is released, for one loss at a time.
+func (f *Office) tellLoss(tell func(Peer, error), p Peer, err error) {
+	if tell == nil {
 		return
 	}
 	f.later(func() {
-		f.deadMu.Lock()
-		defer f.deadMu.Unlock()
-		f.o.OnDead(p, err)
+		f.lossMu.Lock()
+		defer f.lossMu.Unlock()
+		tell(p, err)
 	})
 }

@@ -48,6 +48,9 @@ type OfficeOptions struct {
 	// OnDead is called for every instance of the cluster that died, the scheduler included. Calls come one at a time,
 	// and must not block. nil is allowed.
 	OnDead func(Peer, error)
+	// OnLeft is called as OnDead is, for every instance of the cluster that has left. The scheduler is not among them.
+	// The error wraps [link.ErrLeft].
+	OnLeft func(Peer, error)
 }
 
 const (

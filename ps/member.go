@@ -146,7 +146,7 @@ func (m *member) buildOffice() (err error) {
 	s := m.node.settings
 	m.office, err = postoffice.NewOffice(m.link, postoffice.OfficeOptions{
 		Options: m.postofficeOptions(), Role: m.role,
-		Rank: stepvan.Rank(s.Rank()), Instance: postoffice.LocalRank(s.Instance()), OnDead: m.dead,
+		Rank: stepvan.Rank(s.Rank()), Instance: postoffice.LocalRank(s.Instance()), OnDead: m.dead, OnLeft: m.left,
 	})
 	if err == nil {
 		m.cluster = m.office

@@ -1,6 +1,7 @@
 package ps_test
 
 import (
+	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -117,6 +118,31 @@ func TestPeersEndWithTheirScheduler(t *testing.T) {
 				_, err = c.peers[1].Peer().Send(to.Strided(), 0, 5)
 			}
 			require.ErrorContains(t, err, "scheduler")
+		})
+	}
+}
+
+// Nothing waits for a peer that has left the cluster, whether it had a connection with it or not.
+func TestAPeerThatHasLeftIsNotWaitedFor(t *testing.T) {
+	for _, van := range vans() {
+		t.Run(van.name, func(t *testing.T) {
+			c := start(t, van, shape{peers: 3})
+			require.NoError(t, c.peers[0].Peer().Connect(limited(t), 2))
+			alone, cancel := context.WithCancel(limited(t))
+			cancel()
+			require.Error(t, c.peers[2].Stop(alone), "the others have not stopped")
+			for _, n := range c.peers[:2] {
+				for range 2 { // before and after the news, as far as a test can choose
+					to := vector(t, n, 100, 0)
+					h, err := n.Peer().Recv(to.Strided(), 2, 5)
+					if err == nil {
+						err = h.Wait(limited(t))
+					}
+					require.ErrorIs(t, err, stepvan.ErrPeerLost)
+					require.ErrorContains(t, err, "peer 2")
+				}
+			}
+			c.stop()
 		})
 	}
 }
