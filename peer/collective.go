@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/strided"
@@ -13,8 +14,8 @@ import (
 
 // Broadcast copies the elements of v at one member to v at all others. root is the index of that member in
 // [Group.Ranks]. The views have one type and one number of elements, and their shapes a common division. If they do
-// not, the error is a [*MismatchError] at all members. v is borrowed until Broadcast returns. When ctx ends it, others
-// may still use the memory of v, which cannot be closed until then.
+// not, the error is a [*MismatchError] at all members. v is borrowed until Broadcast returns. After an error, others may
+// still use the memory of v, which cannot be closed until then: one that has stopped, and not died, may go on.
 func (g *Group) Broadcast(ctx context.Context, v tensor.Strided, root int) error {
 	return g.collect(ctx, &collective{op: "broadcast", view: v, root: root}, func() error {
 		if g.index == root {
@@ -123,6 +124,9 @@ func (g *Group) member(i int) string {
 	return p.remotes[g.ranks[i]].Name
 }
 
+// closeTime is how long an operation that has failed waits until others have left its memory. The dead do so at once.
+const closeTime = 200 * time.Millisecond
+
 // move runs the plan of an operation once.
 func (g *Group) move(ctx context.Context, c *collective, key string) error {
 	sends, recvs := c.moves(g)
@@ -137,10 +141,14 @@ func (g *Group) move(ctx context.Context, c *collective, key string) error {
 	if err == nil {
 		err = h.Wait(ctx)
 	}
+	closing := ctx
 	if err != nil {
 		err = g.blame(err)
+		var cancel context.CancelFunc
+		closing, cancel = context.WithTimeout(ctx, closeTime)
+		defer cancel()
 	}
-	if failed := pl.Close(ctx); failed != nil {
+	if failed := pl.Close(closing); failed != nil {
 		go func() { // the memory is given back when nobody uses it any more
 			defer g.p.opt.Recover()
 			_ = pl.Close(context.Background())

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/stepvan/stepvan"
 )
 
 // kind says what an event is about.
@@ -30,6 +32,7 @@ const (
 	evEnded    kind = "ended"    // the program has ended, and left Leaks behind
 	evBegun    kind = "begun"    // a damaged cluster begins; Seed is its
 	evJudged   kind = "judged"   // it is over, with Outcome
+	evGivenUp  kind = "given up" // a peer has learned that the others have given it up
 	evWrong    kind = "wrong"    // what must never happen
 )
 
@@ -90,13 +93,17 @@ func (j journal) Write(line []byte) (int, error) {
 type order string
 
 const (
-	doRun    order = "run"    // Count further exchanges on each lane that lives
-	doFinish order = "finish" // Count further ones from where the lane is, whatever was asked before
-	doMark   order = "mark"   // report when the lane is Count exchanges further
-	doLarge  order = "large"  // exchange large payload from here on
-	doSample order = "sample" // report the vitals
-	doStop   order = "stop"
-	doCycle  order = "cycle" // live a life, with Count exchanges or as a worker of the scheduler at Port
+	doRun      order = "run"    // Count further exchanges on each lane that lives
+	doFinish   order = "finish" // Count further ones from where the lane is, whatever was asked before
+	doMark     order = "mark"   // report when the lane is Count exchanges further
+	doLarge    order = "large"  // exchange large payload from here on
+	doSample   order = "sample" // report the vitals
+	doStop     order = "stop"
+	doPhase    order = "phase"     // do what Text says until that fails
+	doRefit    order = "refit"     // make Plans plans among Ranks, with Count runs each
+	doMesh     order = "mesh"      // connect with all other peers
+	doAwaitEnd order = "await end" // report when the node can work no more
+	doCycle    order = "cycle"     // live a life, with Count exchanges or as a worker of the scheduler at Port
 )
 
 // command is a line that a program reads.
@@ -105,6 +112,9 @@ type command struct {
 	Lane  int
 	Count int
 	Port  int
+	Text  string
+	Plans int
+	Ranks []stepvan.Rank
 }
 
 // commands reads lines until the end of the input, which is the end of the parent.

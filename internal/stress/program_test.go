@@ -30,6 +30,7 @@ const jobEnv = "STRESS_JOB"
 type job struct {
 	Program string
 	Work    work
+	Peer    peerWork
 
 	Logs     bool // what the node logs are events
 	Restless bool // exchange without end, and take no orders
@@ -81,7 +82,7 @@ type childProgram struct {
 func (c *childProgram) runProgram(ctx context.Context) error {
 	programs := map[string]func(context.Context) error{
 		"node": c.node, "host": c.host, "guest": c.guest, "link server": c.linkServer, "link client": c.linkClient, "launch": c.launch,
-		"bulk": c.bulk, "damaged clusters": c.runDamagedClusters,
+		"bulk": c.bulk, "damaged clusters": c.runDamagedClusters, "peer": c.peer,
 	}
 	p := programs[c.job.Program]
 	if p == nil {

@@ -90,6 +90,7 @@ func checkProcesses(t *testing.T, v vanOfProcesses, j job, size int) string {
 	dir, err := os.MkdirTemp("", "sv") // short, as the path of a socket must be
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	t.Setenv("TMPDIR", dir) // where scheduler and members meet
 	s := ps.DefaultSettings()
 	s.NumPeer, s.RootURI, s.RootPort = size, "127.0.0.1", 0
 	s.StartTimeout, s.StopTimeout, s.HeartbeatTimeout, s.LogLevel = deadline, deadline, deadline, config.LogOff
