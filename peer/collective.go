@@ -1,6 +1,7 @@
 package peer
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -14,8 +15,9 @@ import (
 
 // Broadcast copies the elements of v at one member to v at all others. root is the index of that member in
 // [Group.Ranks]. The views have one type and one number of elements, and their shapes a common division. If they do
-// not, the error is a [*MismatchError] at all members. v is borrowed until Broadcast returns. After an error, others may
-// still use the memory of v, which cannot be closed until then: one that has stopped, and not died, may go on.
+// not, the error is a [*MismatchError] at all members. v is borrowed until Broadcast returns. When ctx ends
+// it, or a member is lost that has stopped and not died, others may still use the memory of v. It cannot be closed until
+// then.
 func (g *Group) Broadcast(ctx context.Context, v tensor.Strided, root int) error {
 	return g.collect(ctx, &collective{op: "broadcast", view: v, root: root}, func() error {
 		if g.index == root {
@@ -124,9 +126,6 @@ func (g *Group) member(i int) string {
 	return p.remotes[g.ranks[i]].Name
 }
 
-// closeTime is how long an operation that has failed waits until others have left its memory. The dead do so at once.
-const closeTime = 200 * time.Millisecond
-
 // move runs the plan of an operation once.
 func (g *Group) move(ctx context.Context, c *collective, key string) error {
 	sends, recvs := c.moves(g)
@@ -141,23 +140,38 @@ func (g *Group) move(ctx context.Context, c *collective, key string) error {
 	if err == nil {
 		err = h.Wait(ctx)
 	}
-	closing := ctx
 	if err != nil {
 		err = g.blame(err)
-		var cancel context.CancelFunc
-		closing, cancel = context.WithTimeout(ctx, closeTime)
-		defer cancel()
 	}
-	if failed := pl.Close(closing); failed != nil {
-		go func() { // the memory is given back when nobody uses it any more
+	return cmp.Or(err, g.leave(ctx, pl))
+}
+
+// closeTime is how long an operation waits until others have left its memory before it looks whether all of them live.
+const closeTime = 200 * time.Millisecond
+
+// leave closes the plan of an operation. A member that was lost may have stopped, and not died: nobody waits for it. The
+// memory is given back then when it has died, or goes on and learns of it.
+func (g *Group) leave(ctx context.Context, pl *Plan) error {
+	for {
+		short, cancel := context.WithTimeout(ctx, closeTime)
+		err := pl.Close(short)
+		cancel()
+		if err == nil {
+			return nil
+		}
+		lost := g.blame(nil) != nil
+		if !lost && ctx.Err() == nil {
+			continue
+		}
+		go func() {
 			defer g.p.opt.Recover()
 			_ = pl.Close(context.Background())
 		}()
-		if err == nil {
-			err = failed
+		if lost {
+			return nil // the run has told of it, or had ended before
 		}
+		return err
 	}
-	return err
 }
 
 // moves are what this member sends and receives. The IDs are the indices of the members.

@@ -102,6 +102,7 @@ const (
 	doPhase    order = "phase"     // do what Text says until that fails
 	doRefit    order = "refit"     // make Plans plans among Ranks, with Count runs each
 	doMesh     order = "mesh"      // connect with all other peers
+	doBusy     order = "busy"      // compute, and run a plan, for Count milliseconds
 	doAwaitEnd order = "await end" // report when the node can work no more
 	doCycle    order = "cycle"     // live a life, with Count exchanges or as a worker of the scheduler at Port
 )

@@ -145,6 +145,9 @@ func (x *peerProgram) do(cmd command) {
 	case doRefit:
 		err := x.refits(cmd)
 		x.report(event{Kind: evRan, Text: textOf(err)})
+	case doBusy:
+		runs, err := x.busy(time.Duration(cmd.Count) * time.Millisecond)
+		x.report(event{Kind: evRan, Text: textOf(err), Count: runs})
 	case doMesh:
 		err := x.p.Connect(x.ctx, x.others()...)
 		x.report(event{Kind: evRan, Text: textOf(err)})
