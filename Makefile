@@ -29,7 +29,7 @@ PGO ?= $(CURDIR)/cmd/stepvan/default.pgo
 PREFIX  ?= /usr/local
 DESTDIR ?=
 
-.PHONY: help build capi install compat demo demo-torch demo-refit test race test-rdma test-cuda bench-cuda oracle check lint docs wheel installed-wheel pytest pytest-asan pyexamples bench pgo gobench fuzz fuzz-short soak stress clean FORCE
+.PHONY: help build capi install compat demo demo-torch demo-refit test race test-rdma test-cuda bench-cuda oracle check lint docs wheel installed-wheel pytest pytest-asan pyexamples bench pgo gobench fuzz fuzz-short soak soak-peers stress clean FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -113,6 +113,11 @@ soak: ## a million exchanges, a thousand lives, connections and large regions, a
 stress: ## processes killed, stopped and interrupted at any moment, frames damaged: told in time, nothing corrupted, nothing left
 	$(GO) test -run Stress -timeout 60m -v ./internal/stress -long
 	CGO_ENABLED=1 $(GO) test -race -run Stress -timeout 60m -v ./internal/stress -long
+	$(GO) test -run Stress -timeout 60m -v ./peer/peertest -long
+
+PEERS_FOR ?= 10m
+soak-peers: ## 64 peers that are all busy, for PEERS_FOR (10m): none is taken for dead, and their mesh takes little memory
+	$(GO) test -run BusyPeers -timeout 120m -v ./internal/stress -long -busy=$(PEERS_FOR)
 
 # The Python that builds and tests, in an environment of its own which sees what is installed
 # beside it: torch. Debian's python3-torch is for its own python3.

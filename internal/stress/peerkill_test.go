@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -162,6 +163,7 @@ func (r *peerRun) raise(van vanKind) {
 	if r.death.place != apart {
 		host = 0
 	}
+	r.death.work.Keeps = r.death.ending == stopped // one that goes on may still read them, until Close
 	r.scheduler, r.peers = raisePeers(r.t, s, host, r.death.work)
 }
 
@@ -214,6 +216,7 @@ func dumpOnFailure(t testing.TB, all []*child) {
 		if !t.Failed() {
 			return
 		}
+		slices.Reverse(all) // the end of the host, and of a victim, would free the others
 		for _, p := range all {
 			if p != nil && p.cmd.Process.Signal(syscall.SIGQUIT) == nil {
 				_ = p.cmd.Process.Signal(syscall.SIGCONT)

@@ -24,6 +24,7 @@ type peerWork struct {
 	Hosts  bool  // the scheduler is in its process
 	Leaves bool  // it stops at SIGINT; else it closes its node
 	Heap   bool  // its sources lie on the Go heap
+	Keeps  bool  // it does not write to its sources after a loss
 	Bytes  int64 // that go from each peer to each other one
 }
 
@@ -48,6 +49,7 @@ type peerProgram struct {
 	nodes []*ps.Node // the peer, and the scheduler where this process hosts it
 	p     *peer.Peer
 
+	deaths      chan string    // names of the dead
 	interrupted chan struct{}  // closed when a signal has ended the nodes
 	later       sync.WaitGroup // memory that is given back in the background
 }
@@ -60,7 +62,7 @@ func (c *childProgram) peer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	x := &peerProgram{childProgram: c, ctx: ctx}
+	x := &peerProgram{childProgram: c, ctx: ctx, deaths: make(chan string, peersOfDeaths)}
 	if err := x.start(); err != nil {
 		c.report(event{Kind: evEnded, Text: err.Error(), Leaks: was.leaks()})
 		return nil
@@ -89,7 +91,7 @@ func (x *peerProgram) start() error {
 	if err != nil {
 		return err
 	}
-	all, opts := []ps.Settings{s}, []ps.Option{ps.OnDead(x.dead)}
+	all, opts := []ps.Settings{s}, []ps.Option{ps.OnDead(x.died)}
 	if x.job.Peer.Hosts {
 		scheduler := s
 		scheduler.Role, scheduler.NodeRank, scheduler.RootPort, all[0].RootPort = ps.RoleScheduler, -1, 0, 0
@@ -99,6 +101,15 @@ func (x *peerProgram) start() error {
 		x.p = x.nodes[0].Peer()
 	}
 	return err
+}
+
+// died notes the death of an instance.
+func (x *peerProgram) died(p ps.Peer, err error) {
+	x.dead(p, err)
+	select {
+	case x.deaths <- p.Name():
+	default: // the first ones are enough
+	}
 }
 
 // stop stops the peer, and then the scheduler if it is here.
@@ -205,7 +216,9 @@ func (x *peerProgram) phase(what phase) {
 	lost(err)
 	if e != nil {
 		for i := range e.src { // the program goes on with its own memory
-			e.src[i] = -7
+			if !x.job.Peer.Keeps {
+				e.src[i] = -7
+			}
 		}
 		x.later.Go(e.free)
 	}
@@ -263,7 +276,12 @@ func (e *refit) planAgain(what phase, i int) error {
 	if err := g.Barrier(e.x.ctx); err != nil {
 		return err
 	}
-	return <-closed
+	select {
+	case err := <-closed:
+		return err
+	case name := <-e.x.deaths: // one that has stopped may reach the memory
+		return fmt.Errorf("close: %s died", name)
+	}
 }
 
 // groups runs operations of a group until one fails.
