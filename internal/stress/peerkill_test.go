@@ -163,7 +163,6 @@ func (r *peerRun) raise(van vanKind) {
 	if r.death.place != apart {
 		host = 0
 	}
-	r.death.work.Keeps = r.death.ending == stopped // one that goes on may still read them, until Close
 	r.scheduler, r.peers = raisePeers(r.t, s, host, r.death.work)
 }
 

@@ -24,7 +24,6 @@ type peerWork struct {
 	Hosts  bool  // the scheduler is in its process
 	Leaves bool  // it stops at SIGINT; else it closes its node
 	Heap   bool  // its sources lie on the Go heap
-	Keeps  bool  // it does not write to its sources after a loss
 	Bytes  int64 // that go from each peer to each other one
 }
 
@@ -215,11 +214,6 @@ func (x *peerProgram) phase(what phase) {
 	}
 	lost(err)
 	if e != nil {
-		for i := range e.src { // the program goes on with its own memory
-			if !x.job.Peer.Keeps {
-				e.src[i] = -7
-			}
-		}
 		x.later.Go(e.free)
 	}
 }
@@ -421,6 +415,9 @@ func (e *refit) free() {
 		if err := e.plan.Close(e.x.ctx); err != nil {
 			e.x.require(false, "a plan does not close: %v", err)
 		}
+	}
+	for i := range e.src { // nobody reads them any more, however late
+		e.src[i] = -7
 	}
 	for _, t := range e.regions {
 		err := t.Region().Close()
