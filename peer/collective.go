@@ -15,9 +15,9 @@ import (
 
 // Broadcast copies the elements of v at one member to v at all others. root is the index of that member in
 // [Group.Ranks]. The views have one type and one number of elements, and their shapes a common division. If they do
-// not, the error is a [*MismatchError] at all members. v is borrowed until Broadcast returns. When ctx ends
-// it, or a member is lost that has stopped and not died, others may still use the memory of v. It cannot be closed until
-// then.
+// not, the error is a [*MismatchError] at all members. v is borrowed until Broadcast returns. When ctx ends it, others
+// may still use the memory of v, which cannot be closed until then. The same holds when a member is lost that has
+// stopped, and not died.
 func (g *Group) Broadcast(ctx context.Context, v tensor.Strided, root int) error {
 	return g.collect(ctx, &collective{op: "broadcast", view: v, root: root}, func() error {
 		if g.index == root {
@@ -149,8 +149,8 @@ func (g *Group) move(ctx context.Context, c *collective, key string) error {
 // closeTime is how long an operation waits until others have left its memory before it looks whether all of them live.
 const closeTime = 200 * time.Millisecond
 
-// leave closes the plan of an operation. A member that was lost may have stopped, and not died: nobody waits for it. The
-// memory is given back then when it has died, or goes on and learns of it.
+// leave closes the plan of an operation. A member that was lost may have stopped, and not died: nobody waits for it.
+// The memory is given back when it has died, or continues and learns of it.
 func (g *Group) leave(ctx context.Context, pl *Plan) error {
 	for {
 		short, cancel := context.WithTimeout(ctx, closeTime)

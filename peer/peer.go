@@ -171,9 +171,9 @@ func (s *Service) Join(rank stepvan.Rank, members []Member) error {
 	return nil
 }
 
-// Lost says that the postoffice has declared a peer dead, or that it has left. What names it fails, and nothing else. A
-// peer that has left, with an error that wraps [link.ErrLeft], may have sent messages before that. They count as long as
-// its session is open.
+// Lost says that the postoffice has declared a peer dead, or that it has left. What names it fails, and nothing else.
+// A peer that has left, with an error that wraps [link.ErrLeft], may have sent messages before that. They count as long
+// as its session is open.
 func (s *Service) Lost(id wire.PeerID, err error) {
 	p := s.peer
 	p.mu.Lock()

@@ -39,8 +39,8 @@ type Move struct {
 //
 // All peers that the moves name take part in a run: each calls Begin. The memory of the moves is borrowed until
 // Close has returned nil. Nobody writes to the views of the sends from Begin until its handle completes, and nobody
-// uses those of the receives. After a run that has failed, nobody writes to them until Close has returned nil: a
-// receiver that has not heard of the failure may still read, and takes what it reads for the version.
+// uses those of the receives. After a run that has failed, nobody writes to them until Close has returned nil.
+// A receiver that has not heard of the failure may still read, and takes what it reads for the version.
 type Plan struct {
 	p     *Peer
 	name  string

@@ -130,10 +130,10 @@ func (in *officeInbox) gone(b *goneBody) error {
 	for _, g := range b.Nodes {
 		event, peer := f.o.Log.Info(), f.view.lose(g)
 		if g.Left {
-			f.tellLeft(peer, fmt.Errorf("%w: %s: %s", link.ErrLeft, peer, g.Reason))
+			f.tellLoss(f.o.OnLeft, peer, fmt.Errorf("%w: %s: %s", link.ErrLeft, peer, g.Reason))
 		} else {
 			event = f.o.Log.Error()
-			f.tellDead(peer, fmt.Errorf("%w: %s %s: %s", stepvan.ErrPeerLost, peer, g.verb(), g.Reason))
+			f.tellLoss(f.o.OnDead, peer, fmt.Errorf("%w: %s %s: %s", stepvan.ErrPeerLost, peer, g.verb(), g.Reason))
 		}
 		event.Uint64("epoch", f.view.epoch).Msgf("%s %s: %s", peer, g.verb(), g.Reason)
 	}
@@ -154,18 +154,12 @@ func (f *Office) end(cause error, goodbye string) {
 	}
 	if joined && !errors.Is(cause, stepvan.ErrClosed) {
 		f.o.Log.Error().Msgf("%s lost: %v", f.schedulerName(), cause)
-		f.tellDead(Peer{ID: SchedulerID, Role: stepvan.RoleScheduler}, &stepvan.OpError{Op: "cluster", Peer: f.schedulerName(), Err: cause})
+		f.tellLoss(f.o.OnDead, Peer{ID: SchedulerID, Role: stepvan.RoleScheduler}, &stepvan.OpError{Op: "cluster", Peer: f.schedulerName(), Err: cause})
 	}
 	f.engine.Set(&f.joined)
 	f.engine.Set(&f.stopped)
 	close(f.done)
 }
-
-// tellDead tells the program of a death.
-func (f *Office) tellDead(p Peer, err error) { f.tellLoss(f.o.OnDead, p, err) }
-
-// tellLeft tells the program of an instance that has left.
-func (f *Office) tellLeft(p Peer, err error) { f.tellLoss(f.o.OnLeft, p, err) }
 
 // tellLoss calls tell once the lock is released, for one loss at a time.
 func (f *Office) tellLoss(tell func(Peer, error), p Peer, err error) {

@@ -18,14 +18,6 @@ func (m *member) dead(p Peer, err error) {
 	}
 }
 
-// left is called by the driver when the postoffice knows that an instance has left. Workers and servers learn that from
-// their sessions. A peer may have none with the other one, and waits for nothing of it any more.
-func (m *member) left(p Peer, err error) {
-	if m.peer != nil {
-		m.peer.Lost(p.ID, err)
-	}
-}
-
 // needs reports whether the member can do nothing without an instance that died. In lock-step, workers and servers need
 // all workers and servers. The death of a peer fails only what names it, and peers need no workers and servers.
 func (m *member) needs(p Peer) bool {

@@ -146,7 +146,12 @@ func (m *member) buildOffice() (err error) {
 	s := m.node.settings
 	m.office, err = postoffice.NewOffice(m.link, postoffice.OfficeOptions{
 		Options: m.postofficeOptions(), Role: m.role,
-		Rank: stepvan.Rank(s.Rank()), Instance: postoffice.LocalRank(s.Instance()), OnDead: m.dead, OnLeft: m.left,
+		Rank: stepvan.Rank(s.Rank()), Instance: postoffice.LocalRank(s.Instance()), OnDead: m.dead,
+		OnLeft: func(p Peer, err error) { // workers and servers learn it from their sessions; a peer may have none
+			if m.peer != nil {
+				m.peer.Lost(p.ID, err)
+			}
+		},
 	})
 	if err == nil {
 		m.cluster = m.office

@@ -28,8 +28,8 @@ func busyPeers() (count int, busy time.Duration) {
 	return 8, 2 * time.Second
 }
 
-// Many peers keep the few cores of a machine busy: all of them compute, and run a plan in which each sends to each. With
-// the usual settings nobody takes a living peer for dead, and their connections take little memory.
+// Many peers keep the few cores of a machine busy: all of them compute, and run a plan in which each sends to each.
+// With the usual settings nobody takes a living peer for dead, and their connections take little memory.
 func TestBusyPeersSoak(t *testing.T) {
 	count, busy := busyPeers()
 	s := peerSettings(overShm, count)

@@ -87,7 +87,7 @@ func (d peerDeath) names(text string) bool {
 	return strings.Contains(text, fmt.Sprint("peer ", d.victim)) || d.place == hostedHere && strings.Contains(text, "scheduler")
 }
 
-// seeds are those of the deaths over one van. The short form has ten deaths over all vans together.
+// seeds lists the seeds of the deaths over one van. The short form has ten deaths over all vans together.
 func (d peerDeath) seeds(van int) (list []int) {
 	switch {
 	case *peerSeed >= 0:

@@ -358,7 +358,8 @@ func (x *peerProgram) refits(cmd command) error {
 	return g.Barrier(x.ctx)
 }
 
-// refit is a plan in which each peer sends numbers to each other one, which tell version, source, destination and place.
+// refit is a plan in which each peer sends numbers to each other one. A number tells version, source, destination and
+// place.
 type refit struct {
 	x            *peerProgram
 	ranks        []stepvan.Rank
