@@ -37,6 +37,9 @@ var vansOfProcesses = []vanOfProcesses{
 	{"tcp", false, func(s *ps.Settings) { s.Van = config.VanTCP }},
 }
 
+// folder is where the folders of clusters are.
+var folder = os.TempDir()
+
 // rounds is how often each case runs in the long form. Each round has its own random numbers.
 const rounds = 10
 
@@ -87,7 +90,7 @@ func TestMutationsInProcessesAreCaughtStress(t *testing.T) {
 
 // checkProcesses runs a case with processes as members, and returns what it finds.
 func checkProcesses(t *testing.T, v vanOfProcesses, j job, size int) string {
-	dir, err := os.MkdirTemp("", "sv") // short, as the path of a socket must be
+	dir, err := os.MkdirTemp(folder, "sv") // short, as the path of a socket must be
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	t.Setenv("TMPDIR", dir) // where scheduler and members meet
