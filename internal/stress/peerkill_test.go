@@ -93,7 +93,7 @@ func (d peerDeath) seeds(van int) (list []int) {
 	case *peerSeed >= 0:
 		return []int{*peerSeed}
 	case *long:
-		for i := range 200 {
+		for i := range 200 / min(slowness, 4) {
 			list = append(list, i)
 		}
 		return list
