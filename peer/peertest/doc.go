@@ -2,8 +2,8 @@
 // wrong input, deaths and departures.
 //
 // A case is a program that all members of a cluster run, each with its own [Peer]. [Run] runs the members as goroutines
-// of one process. The tests of this package also run each member in a process of its own, with a scheduler. The members meet to agree on what comes next. They do so without package peer, so that a case can
-// tell what is wrong.
+// of one process. The tests of this package also run each member in a process of its own, with a scheduler. The members
+// meet to agree on what comes next. They do so without package peer, so that a case can tell what is wrong.
 //
 // A member overwrites the source of a transfer as soon as that is over, and the destination once it has looked at it.
 // So bytes that are read or written too late are noticed.
