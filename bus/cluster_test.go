@@ -262,8 +262,8 @@ func (x *town) nothingLeft(t testing.TB) {
 				left = append(left, fmt.Sprintf("agent %d: %d legs, %d collections, %d letters", i, len(a.legs), len(a.collections), len(a.partial)))
 			}
 			for id, s := range a.clients {
-				if len(s.batches)+len(s.memories)+len(s.lanes) > 0 || s.count > 0 {
-					left = append(left, fmt.Sprintf("agent %d: client %d: %d batches, %d memories, %d lanes, %d commands", i, id, len(s.batches), len(s.memories), len(s.lanes), s.count))
+				if len(s.batches)+len(s.memories.shared)+len(s.lanes) > 0 || s.count > 0 {
+					left = append(left, fmt.Sprintf("agent %d: client %d: %d batches, %d memories, %d lanes, %d commands", i, id, len(s.batches), len(s.memories.shared), len(s.lanes), s.count))
 				}
 			}
 			a.mu.Unlock()

@@ -77,7 +77,7 @@ func (s *session) enter(c *RegisterTensors, role string) (_ *batch, err error) {
 			places[t.PairName] = p
 			b.parts = append(b.parts, p)
 		}
-		v, err := s.find(t.Handle)
+		v, err := s.memories.find(t.Handle)
 		if err == nil {
 			err = v.Retain()
 		}

@@ -104,7 +104,7 @@ func TestClientsBehindASocket(t *testing.T) {
 				x.agents[0].mu.Lock()
 				defer x.agents[0].mu.Unlock()
 				for _, s := range x.agents[0].clients {
-					if len(s.memories) > 0 {
+					if len(s.memories.shared) > 0 {
 						return false
 					}
 				}
@@ -189,12 +189,12 @@ func TestMemoryAtAnAddress(t *testing.T) {
 			h := TensorHandle{Memory: number, Offset: 16, DType: tensor.Float32, Shape: tensor.ShapeOf(3), Strides: []int64{2}}
 			b, err := h.Encode()
 			require.NoError(t, err)
-			v, err := s.find(b)
+			v, err := s.memories.find(b)
 			require.NoError(t, err)
 			m := v.Memory()
 			require.EqualValues(t, address+16, m.Address())
 			g.free(number)
-			_, err = s.find(b)
+			_, err = s.memories.find(b)
 			require.ErrorIs(t, err, stepvan.ErrStale)
 		}
 		require.NoError(t, s.close(within(t), errClosedClient))

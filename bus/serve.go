@@ -275,7 +275,7 @@ func encodeMemory(call, number uint64, offset int64, err error) []byte {
 func (g *guest) lend(call, address, n uint64) {
 	number, err := uint64(0), errs.Invalid("agent: the client is in another process: take the memory from the agent")
 	if g.here {
-		number, err = g.s.lend(uintptr(address), int64(n))
+		number, err = g.s.memories.lend(uintptr(address), int64(n))
 	}
 	g.w.send(frame{encodeMemory(call, number, 0, err), -1})
 }
@@ -296,7 +296,7 @@ func (g *guest) newRegion(n int64) (number uint64, fd int, offset int64, err err
 	}
 	t, err := tensor.FromRegion(region, 0, tensor.Uint8, tensor.ShapeOf(n))
 	if err == nil {
-		number, err = g.s.share(t)
+		number, err = g.s.memories.share(t)
 	}
 	if err != nil {
 		_ = unix.Close(fd)
@@ -309,7 +309,7 @@ func (g *guest) newRegion(n int64) (number uint64, fd int, offset int64, err err
 
 // free takes memory back. Memory that a batch uses stays until the end of the client.
 func (g *guest) free(number uint64) {
-	g.s.unshare(number)
+	g.s.memories.unshare(number)
 	if region := g.regions[number]; region != nil && region.Close() == nil {
 		delete(g.regions, number)
 	}

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unsafe"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
@@ -31,7 +30,7 @@ type session struct {
 	lanes    map[string]chan struct{}
 	pairs    map[pairKey]*openPair
 	batches  map[batchKey]*batch
-	memories map[uint64]tensor.Tensor
+	memories memories
 	closing  sync.Once
 	closed   error
 }
@@ -93,8 +92,9 @@ func (a *Agent) connect(rank int) (*session, error) {
 	}
 	s := &session{
 		a: a, id: a.number(), rank: rank, open: map[string]*call{}, lanes: map[string]chan struct{}{}, pairs: map[pairKey]*openPair{},
-		batches: map[batchKey]*batch{}, memories: map[uint64]tensor.Tensor{},
+		batches: map[batchKey]*batch{},
 	}
+	s.memories = memories{s, map[uint64]tensor.Tensor{}}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	a.clients[s.id] = s
 	return s, nil
@@ -369,18 +369,15 @@ func (s *session) end(ctx context.Context, why error) error {
 	s.tasks.Wait()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for number, m := range s.memories {
-		m.Release()
-		delete(s.memories, number)
-	}
+	s.memories.releaseAll()
 	delete(a.clients, s.id)
 	return failed
 }
 
 // place implements transport.
 func (s *session) place(v *tensor.Strided) (h TensorHandle, release func(), err error) {
-	number, err := s.share(v.Memory())
-	return TensorHandle{Memory: number}, func() { s.unshare(number) }, err
+	number, err := s.memories.share(v.Memory())
+	return TensorHandle{Memory: number}, func() { s.memories.unshare(number) }, err
 }
 
 // empty implements transport.
@@ -393,69 +390,3 @@ func (s *session) empty(_ context.Context, d tensor.DType, shape tensor.Shape) (
 
 // free implements transport.
 func (s *session) free(t *tensor.Tensor) error { return t.Region().Close() }
-
-// share notes memory of the client and returns its number. It is retained.
-func (s *session) share(m tensor.Tensor) (uint64, error) {
-	if err := m.Retain(); err != nil {
-		return 0, err
-	}
-	s.a.mu.Lock()
-	defer s.a.mu.Unlock()
-	if err := s.check(); err != nil {
-		m.Release()
-		return 0, err
-	}
-	number := s.a.number()
-	s.memories[number] = m
-	return number, nil
-}
-
-// lend notes memory at an address of this process.
-func (s *session) lend(address uintptr, n int64) (uint64, error) {
-	m, err := tensor.FromPointer(*(*unsafe.Pointer)(unsafe.Pointer(&address)), tensor.Uint8, tensor.ShapeOf(n), nil)
-	if err != nil {
-		return 0, fmt.Errorf("agent: memory of the client: %w", err)
-	}
-	return s.share(m)
-}
-
-// unshare forgets memory. What uses it holds it by itself.
-func (s *session) unshare(number uint64) {
-	s.a.mu.Lock()
-	defer s.a.mu.Unlock()
-	if m, ok := s.memories[number]; ok {
-		delete(s.memories, number)
-		m.Release()
-	}
-}
-
-// find returns the view that a handle names. Under mu.
-func (s *session) find(b []byte) (tensor.Strided, error) {
-	h, err := DecodeHandle(b)
-	if err != nil {
-		return tensor.Strided{}, err
-	}
-	m, ok := s.memories[h.Memory]
-	if !ok {
-		return tensor.Strided{}, fmt.Errorf("tensor handle: memory %d: the client has not shared it, or not any more: %w", h.Memory, stepvan.ErrStale)
-	}
-	size := int64(h.DType.Size())
-	if h.DType.Size() == m.DType().Size() && h.Offset%size == 0 {
-		if m, err = m.Reinterpret(h.DType); err != nil {
-			return tensor.Strided{}, err
-		}
-		return m.AsStrided(h.Shape, h.Strides, h.Offset/size)
-	}
-	span, err := tensor.Span(h.DType, h.Shape, h.Strides)
-	if err != nil {
-		return tensor.Strided{}, err
-	}
-	if h.Offset > int64(m.Len()) || span > (int64(m.Len())-h.Offset)/size {
-		return tensor.Strided{}, errs.Invalid("tensor handle: %s from byte %d on leaves the memory of %d bytes: share all of it", h.Shape, h.Offset, m.Len())
-	}
-	part, err := tensor.FromRegion(m.Region(), m.Offset()+h.Offset, h.DType, tensor.ShapeOf(span))
-	if err != nil {
-		return tensor.Strided{}, err
-	}
-	return part.AsStrided(h.Shape, h.Strides, 0)
-}

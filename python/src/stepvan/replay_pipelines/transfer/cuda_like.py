@@ -93,4 +93,4 @@ class CudaLikeReplayTransferBackend(Streamed):
 
 def _is_pinned(slot: torch.Tensor) -> bool:
     """Whether all of a slot is pinned. torch looks at the first address alone."""
-    return slot.is_pinned() and slot.view(-1)[-1:].is_pinned()
+    return bool(slot.is_pinned() and slot.view(-1)[-1:].is_pinned())
