@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 	"unsafe"
@@ -171,7 +172,9 @@ func TestMemoryAtAnAddress(t *testing.T) {
 	for _, here := range []bool{true, false} {
 		s, err := x.agents[0].connect(0)
 		require.NoError(t, err)
-		g := &guest{s: s, here: here, w: newFrameWriter(nil)}
+		w := &frameWriter{} // without a socket its frames stay in the queue
+		w.wake = sync.NewCond(&w.mu)
+		g := &guest{s: s, here: here, w: w}
 		for _, ask := range [][2]uint64{{address, 64}, {0, 64}, {1 << 62, 64}, {address, 1 << 62}} {
 			g.lend(7, ask[0], ask[1])
 			f, ok := g.w.next()

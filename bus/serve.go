@@ -59,7 +59,7 @@ func (a *Agent) Listen(path string) (*Listener, error) {
 	defer release()
 	sock, err := net.ListenUnix("unix", &net.UnixAddr{Name: short, Net: "unix"})
 	if err != nil {
-		return nil, fmt.Errorf("agent: listen at %s: %v", path, err)
+		return nil, fmt.Errorf("agent: listen at %s: %w", path, err)
 	}
 	sock.SetUnlinkOnClose(false) // short may lead elsewhere later
 	l := &Listener{a: a, sock: sock, path: path}
