@@ -218,6 +218,9 @@ func (e *edge) made(own edgeStep) {
 	if e.state != edgeRunning {
 		return
 	}
+	if !e.out && e.link != nil && e.link.PeerEnded() {
+		return // its program may have written to what was copied. The loss comes, and fails the run
+	}
 	if e.missing&(stepCopy|stepMerge) == own {
 		note := opDone
 		if e.out {

@@ -69,6 +69,11 @@ type Viewer interface {
 	//   - stepvan.ErrNotSupported: this process cannot map the memory.
 	//   - stepvan.ErrClosed or stepvan.ErrPeerLost: the connection has ended.
 	Map(t Target, n int64, rights Rights) (View, error)
+
+	// PeerEnded reports whether the peer has ended the connection. The Close of the peer has done so when it returns,
+	// and then its program may write to the memory. So what was read of a View before PeerEnded was false belongs
+	// together. It may be called concurrently with everything.
+	PeerEnded() bool
 }
 
 // View is granted memory of a peer. It may be copied; exactly one copy is released.

@@ -22,6 +22,8 @@ func (p *onePeer) Map(t van.Target, n int64, _ van.Rights) (van.View, error) {
 	return van.View{Bytes: p.mem[t.Offset : t.Offset+n], Holder: p}, nil
 }
 
+func (*onePeer) PeerEnded() bool { return false }
+
 func (p *onePeer) ReleaseView(van.View) { p.out-- }
 
 // The driver needs the lock of a session for what arrives. It does not wait for copies of up to milliseconds. A session

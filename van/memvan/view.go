@@ -35,6 +35,13 @@ func (g viewer) Map(t van.Target, n int64, rights van.Rights) (van.View, error) 
 	return van.View{Bytes: r.mem[t.Offset : t.Offset+n : t.Offset+n], Holder: r, Ref: uint64(t.Grant)}, nil
 }
 
+// PeerEnded implements van.Viewer.
+func (g viewer) PeerEnded() bool {
+	g.endpoint.conn.mu.Lock()
+	defer g.endpoint.conn.unlock()
+	return g.endpoint.conn.over
+}
+
 // ReleaseView implements van.ViewHolder.
 func (r *grant) ReleaseView(v van.View) {
 	e := r.owner

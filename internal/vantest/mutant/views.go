@@ -35,6 +35,9 @@ var viewMutations = []Mutation{
 		w.Holder = nobody{}
 	})},
 	{Name: "never releases a view", Clauses: []int{8, 11}, mutate: mapped(func(w *van.View) { w.Holder = nobody{} })},
+	{Name: "does not see that the peer has ended", Clauses: []int{8}, mutate: func(v *mutantVan) {
+		v.onEnded = func() bool { return false }
+	}},
 	{Name: "tells with the loss that the peer is detached", Clauses: []int{11}, mutate: func(v *mutantVan) {
 		v.onEvents = func(events []van.Event) []van.Event {
 			events = rewrite(events, van.EventDetached, func(van.Event) []van.Event { return nil })
