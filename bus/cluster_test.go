@@ -112,10 +112,35 @@ func (b *corkboard) kill(rank stepvan.Rank) {
 	b.wake()
 }
 
+// curtain is a board that an agent sees only while the curtain is not drawn.
+type curtain struct {
+	pinner
+	drawn chan struct{} // full while it is drawn
+}
+
+func newCurtain(p pinner) curtain { return curtain{p, make(chan struct{}, 1)} }
+
+func (c curtain) draw() { c.drawn <- struct{}{} }
+
+func (c curtain) open() { <-c.drawn }
+
+func (c curtain) Watch(ctx context.Context, prefix string, until func([]postoffice.Entry) bool) ([]postoffice.Entry, error) {
+	return c.pinner.Watch(ctx, prefix, func(all []postoffice.Entry) bool {
+		select {
+		case c.drawn <- struct{}{}:
+			<-c.drawn
+		case <-ctx.Done():
+			return true
+		}
+		return until(all)
+	})
+}
+
 // town is a cluster of peers with an agent at each.
 type town struct {
 	peers  []*pairtest.PeerOfCluster
 	board  *corkboard
+	views  []curtain // of the board, as the agents have it
 	agents []*Agent
 }
 
@@ -125,7 +150,8 @@ func newTown(t testing.TB, v pairtest.Van, n int, o Options) *town {
 	for i, p := range x.peers {
 		o := o
 		o.Memory, o.Log = p.Memory, zerolog.Nop()
-		a, err := NewAgent(t.Context(), p.Peer, pinner{x.board, stepvan.Rank(i)}, o)
+		x.views = append(x.views, newCurtain(pinner{x.board, stepvan.Rank(i)}))
+		a, err := NewAgent(t.Context(), p.Peer, x.views[i], o)
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, a.Close(within(t))) })
 		x.agents = append(x.agents, a)
@@ -197,6 +223,13 @@ func everywhere(f func(s *job, i int) error, sides ...*job) []error {
 	}
 	_ = g.Wait()
 	return all
+}
+
+// open sends the InitPair of a rank.
+func (s *job) open(t testing.TB, i int, c *InitPair) error {
+	t.Helper()
+	_, err := s.clients[i].Do(within(t), c)
+	return err
 }
 
 func noErrors(t testing.TB, all []error) {

@@ -18,6 +18,8 @@ type rankEntry struct {
 	client     uint64
 	pair, side string
 	attempt    uint64
+	trial      uint64 // of all ranks of the pair to open it, from 0 on. After they did not agree, a higher one follows
+	post       uint64 // tells the times apart that the rank has posted this
 	remote     string
 	size       int
 	rank       int // that the client says it has among its job; -1: it does not say
@@ -26,6 +28,9 @@ type rankEntry struct {
 	layout     *layout.Layout
 	state      entryState
 }
+
+// maxTrial bounds what others may have an agent count from.
+const maxTrial = 1 << 62
 
 type entryState uint8
 
@@ -58,8 +63,10 @@ func (n *rankEntry) layoutName() string {
 }
 
 func (n *rankEntry) encode() []byte {
-	b := msgp.AppendArrayHeader(nil, 7)
+	b := msgp.AppendArrayHeader(nil, 9)
 	b = msgp.AppendUint64(b, n.attempt)
+	b = msgp.AppendUint64(b, n.trial)
+	b = msgp.AppendUint64(b, n.post)
 	b = msgp.AppendString(b, n.remote)
 	b = msgp.AppendUint64(b, uint64(n.size))
 	b = msgp.AppendUint64(b, uint64(n.rank+1))
@@ -80,8 +87,9 @@ func readEntry(agent stepvan.Rank, key string, value []byte) (n rankEntry, err e
 		return n, errs.Protocol("key", 0, "not one of peer %d (got %.80q)", agent, key)
 	}
 	n.agent, n.pair, n.side = agent, parts[2], parts[3]
-	f.tuple(7)
-	n.attempt, n.remote, n.size = f.nextNumber(1<<64-1), f.nextText(), int(f.nextNumber(maxWorld))
+	f.tuple(9)
+	n.attempt, n.trial, n.post = f.nextNumber(1<<64-1), f.nextNumber(maxTrial), f.nextNumber(1<<64-1)
+	n.remote, n.size = f.nextText(), int(f.nextNumber(maxWorld))
 	n.rank = int(f.nextNumber(maxWorld)) - 1
 	n.mesh, n.placements = f.nextBytes(), f.nextBytes()
 	n.state = entryState(f.nextNumber(uint64(entryGone)))

@@ -17,43 +17,65 @@ type openPair struct {
 	s       *session
 	command *InitPair
 	entry   rankEntry
-	roster  *roster // nil until the pair is open
-	failed  bool    // the last attempt has failed
-	ignored map[string]uint64
-	seen    map[string]uint64 // entries of this attempt that stood
+	roster  *roster           // nil until the pair is open
+	failed  bool              // the last attempt has failed
+	trial   uint64            // of the next attempt
+	seen    map[string]uint64 // entries that stood during this attempt
 }
+
+// progress is how far an attempt is.
+type progress uint8
+
+const (
+	waiting progress = iota
+	behind           // others have begun a later trial, and this rank joins it
+	opened
+)
 
 type pairKey struct{ pair, side string }
 
 // initPair opens a pair: it publishes what this rank has, and waits until all ranks of both sides have done so.
 func (s *session) initPair(ctx context.Context, c *InitPair) error {
-	a := s.a
 	x, err := s.takePair(c)
 	if err != nil {
 		return err
 	}
-	n := x.entry
-	if err := a.board.Post(ctx, n.key(), n.encode()); err != nil {
-		x.leave(n, err)
-		return fmt.Errorf("InitPair: pair %q: %w", c.PairName, err)
-	}
-	for {
-		done, changed, err := x.look()
-		if err != nil {
-			x.leave(n, err)
+	for at := behind; ; {
+		if at == behind {
+			if err := x.stand(ctx); err != nil {
+				x.leave(err)
+				return fmt.Errorf("InitPair: pair %q: %w", c.PairName, err)
+			}
+		}
+		var changed <-chan struct{}
+		if at, changed, err = x.look(); err != nil {
+			x.leave(err)
 			return err
 		}
-		if done {
+		switch at {
+		case opened:
 			return nil
+		case behind:
+			continue
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
 			err := fmt.Errorf("InitPair: pair %q: %w", c.PairName, s.late(ctx, x.missing()))
-			x.leave(n, err)
+			x.leave(err)
 			return err
 		}
 	}
+}
+
+// stand posts the entry of this rank. The agent sees it on the board with all that others posted before.
+func (x *openPair) stand(ctx context.Context) error {
+	a := x.s.a
+	a.mu.Lock()
+	x.entry.post = a.number()
+	n := x.entry
+	a.mu.Unlock()
+	return a.board.Post(ctx, n.key(), n.encode())
 }
 
 // takePair finds or makes the pair for a command.
@@ -83,13 +105,10 @@ func (s *session) takePair(c *InitPair) (*openPair, error) {
 		return x, nil
 	}
 	if x == nil {
-		x = &openPair{s: s, ignored: map[string]uint64{}}
+		x = &openPair{s: s}
 		s.pairs[key] = x
 	}
-	if x.failed {
-		x.ignore()
-	}
-	n.attempt = a.number()
+	n.attempt, n.trial = a.number(), x.trial
 	x.command, x.entry, x.failed, x.seen = c, n, false, map[string]uint64{}
 	return x, nil
 }
@@ -99,51 +118,47 @@ func (n *rankEntry) equal(o *rankEntry) bool {
 	return n.remote == o.remote && n.size == o.size && bytes.Equal(n.mesh, o.mesh) && bytes.Equal(n.placements, o.placements)
 }
 
-// ignore has the pair overlook the marks that earlier attempts have left on the board.
-func (x *openPair) ignore() {
-	for key, n := range x.s.a.entries {
-		if n.pair == x.entry.pair && n.state != entryStands {
-			x.ignored[key] = n.attempt
-		}
-	}
-}
-
 // look reports whether the pair is open, and otherwise when to look again.
-func (x *openPair) look() (done bool, changed <-chan struct{}, err error) {
+func (x *openPair) look() (at progress, changed <-chan struct{}, err error) {
 	a := x.s.a
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if err := x.s.check(); err != nil {
-		return false, nil, err
+		return waiting, nil, err
+	}
+	if mine, ok := a.entries[x.entry.key()]; !ok || mine.post != x.entry.post {
+		return waiting, a.changed, nil // what this agent knows of the board is older than the entry
 	}
 	r, err := x.assemble()
-	if err != nil || r == nil {
-		return false, a.changed, err
+	switch {
+	case err != nil:
+		return waiting, nil, err
+	case r != nil:
+		if old := a.rosters[r.id]; old != nil {
+			r = old
+		}
+		a.rosters[r.id] = r
+		x.roster = r
+		return opened, nil, nil
+	case x.catchUp():
+		return behind, nil, nil
 	}
-	if old := a.rosters[r.id]; old != nil {
-		r = old
-	}
-	a.rosters[r.id] = r
-	x.roster = r
-	return true, nil, nil
+	return waiting, a.changed, nil
 }
 
-// assemble makes the roster of what is on the board. Under mu.
+// assemble makes the roster of what is on the board. Only entries of the trial of this rank count. So what is left of
+// an earlier trial, at ranks that have not tried again, fails none of those that have. Under mu.
 func (x *openPair) assemble() (*roster, error) {
-	a := x.s.a
 	mine := x.entry
-	all := []rankEntry{}
-	posted := false
-	for key, n := range a.entries {
-		switch at, ok := x.ignored[key]; {
-		case n.pair != mine.pair || ok && at == n.attempt:
-		case key == mine.key():
-			posted = n.attempt == mine.attempt
+	all := []rankEntry{mine}
+	for key, n := range x.s.a.entries {
+		switch {
+		case n.pair != mine.pair || key == mine.key():
 		case n.state == entryGone:
 			if at, ok := x.seen[key]; ok && at == n.attempt {
 				return nil, &stepvan.OpError{Op: "InitPair: pair " + mine.pair, Peer: n.String(), Err: fmt.Errorf("its client has ended: %w", stepvan.ErrPeerLost)}
 			}
-		default:
+		case n.trial == mine.trial:
 			if n.state == entryStands {
 				x.seen[key] = n.attempt
 			}
@@ -153,11 +168,18 @@ func (x *openPair) assemble() (*roster, error) {
 	if err := x.checkLiving(); err != nil {
 		return nil, err
 	}
-	r, err := makeRoster(&mine, append(all, mine))
-	if !posted && err == nil {
-		return nil, nil // the others do not see this rank yet
+	return makeRoster(&mine, all)
+}
+
+// catchUp has this rank join the newest trial, and reports whether that is another one. Under mu.
+func (x *openPair) catchUp() bool {
+	before := x.entry.trial
+	for _, n := range x.s.a.entries {
+		if n.pair == x.entry.pair && n.state != entryGone {
+			x.entry.trial = max(x.entry.trial, n.trial)
+		}
 	}
-	return r, err
+	return x.entry.trial != before
 }
 
 // checkLiving returns an error that names a rank whose agent has died.
@@ -184,7 +206,7 @@ func (x *openPair) missing() string {
 	count := map[string]int{}
 	size := map[string]string{x.entry.side: fmt.Sprint(x.entry.size), x.entry.remote: "an unknown number"}
 	for _, n := range a.entries {
-		if n.pair == x.entry.pair && n.state == entryStands {
+		if n.pair == x.entry.pair && n.trial == x.entry.trial && n.state == entryStands {
 			count[n.side]++
 			size[n.side] = fmt.Sprint(n.size)
 		}
@@ -194,18 +216,18 @@ func (x *openPair) missing() string {
 }
 
 // leave ends an attempt that has failed. When the ranks do not agree, all of them fail. A mark on the board then tells
-// those that come late, for a while.
-func (x *openPair) leave(n rankEntry, why error) {
+// those that come late, for a while. The next attempt is of a trial of its own, in which that mark does not count.
+func (x *openPair) leave(why error) {
 	a := x.s.a
 	marked := errors.Is(why, stepvan.ErrInvalid)
 	a.mu.Lock()
 	x.failed, x.roster = true, nil
-	ended := x.s.ended // then its end is on the board
-	for key, other := range a.entries {
-		if marked && other.pair == n.pair && key != n.key() {
-			x.ignored[key] = other.attempt
-		}
+	x.trial = x.entry.trial
+	if marked || x.othersFailed() {
+		x.trial = min(x.trial+1, maxTrial)
 	}
+	n := x.entry
+	ended := x.s.ended // then its end is on the board
 	a.mu.Unlock()
 	if ended {
 		return
@@ -218,6 +240,16 @@ func (x *openPair) leave(n rankEntry, why error) {
 	ctx, cancel := a.brief()
 	defer cancel()
 	_ = a.board.Remove(ctx, n.key())
+}
+
+// othersFailed reports whether others of this trial have failed. Under mu.
+func (x *openPair) othersFailed() bool {
+	for _, n := range x.s.a.entries {
+		if n.pair == x.entry.pair && n.trial == x.entry.trial && n.state == entryFailed {
+			return true
+		}
+	}
+	return false
 }
 
 // brief is the context of an operation of the board that nobody waits for.
