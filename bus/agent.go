@@ -66,6 +66,7 @@ type Agent struct {
 	legs        map[legKey]*leg
 	collections map[collectionKey]*collection
 	dismissals  []dismissal
+	refusals    []refusal
 	outgoing    map[stepvan.Rank]*outgoing
 	partial     map[stepvan.Rank][]byte // letters of which more is to come
 }

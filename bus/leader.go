@@ -58,6 +58,7 @@ func (a *Agent) lead(from stepvan.Rank, l *letter) {
 			return
 		}
 		c.arrivals[l.member] = &arrival{from, l.attempt, l.forms}
+		c.checkRefusals(a, l.member)
 		if r := a.rosters[l.roster]; r != nil && len(c.arrivals) == len(r.all) {
 			c.decide(a, r)
 		}
@@ -72,6 +73,8 @@ func (a *Agent) lead(from stepvan.Rank, l *letter) {
 		default:
 			a.dismiss(c, c.missing(a, l))
 		}
+	case letterRefused:
+		key.refuse(a, from, l)
 	case letterReady:
 		if c == nil || c.token == 0 || c.token != l.token {
 			return

@@ -39,6 +39,7 @@ const (
 	letterGo                             // of the leader: all agents are ready
 	letterFailed                         // to all agents of the roster
 	letterAsked                          // to the receiving agents of a mixed roster: a round may come
+	letterRefused                        // to the leader: an agent does not let its rank register
 	letterEnd
 )
 
@@ -326,7 +327,7 @@ func (a *Agent) read(from stepvan.Rank, b []byte) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch l.kind {
-	case letterRegister, letterWithdraw, letterReady:
+	case letterRegister, letterWithdraw, letterReady, letterRefused:
 		a.lead(from, &l)
 	default:
 		a.follow(from, &l)

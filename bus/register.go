@@ -46,14 +46,24 @@ func (s *session) register(ctx context.Context, c *RegisterTensors, role string)
 	return nil
 }
 
-// enter makes a batch and its places, and sends the registrations. After an error nothing has changed.
-func (s *session) enter(c *RegisterTensors, role string) (_ *batch, err error) {
-	a := s.a
-	a.mu.Lock()
-	defer a.mu.Unlock()
+// enter makes a batch and its places, and sends the registrations. After an error nothing has changed, and the leaders
+// of the pairs know of it.
+func (s *session) enter(c *RegisterTensors, role string) (*batch, error) {
+	s.a.mu.Lock()
+	defer s.a.mu.Unlock()
 	if err := s.check(); err != nil {
 		return nil, err
 	}
+	b, err := c.makeBatch(s, role)
+	if err != nil {
+		c.tellRefused(s, role, err)
+	}
+	return b, err
+}
+
+// makeBatch makes a batch and its places, and sends the registrations. Under mu.
+func (c *RegisterTensors) makeBatch(s *session, role string) (_ *batch, err error) {
+	a := s.a
 	b := &batch{s: s, key: batchKey{c.BatchID, role}}
 	if s.batches[b.key] != nil {
 		return nil, errs.Invalid("the batch_id is in use: clean that batch up first, or use another")
