@@ -161,8 +161,13 @@ func TestATrialWithAPartnerThatIsOpen(t *testing.T) {
 	next, err := b.clients[0].Start(b.command("p", "training"))
 	require.NoError(t, err)
 	x.stands(t, 1, 1)
+	before, _ := x.board.list(boardPrefix + "m/p/training")
 	again, err := a.clients[0].Start(a.command("p", "inference"))
 	require.NoError(t, err)
+	eventually(t, func() bool {
+		after, _ := x.board.list(boardPrefix + "m/p/training")
+		return string(after[0].Value) != string(before[0].Value)
+	})
 	x.views[0].open()
 	for _, c := range []*Call{next, again} {
 		_, err := c.Wait(within(t))
