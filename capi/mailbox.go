@@ -23,6 +23,7 @@ type mailbox struct {
 
 	mu       sync.Mutex
 	messages []mail
+	bytes    int           // of messages
 	stop     func()        // nil while nobody listens
 	changed  chan struct{} // closed when a message comes
 	lost     int           // notes that found no room
@@ -35,8 +36,15 @@ type mail struct {
 	body []byte
 }
 
-// maxMailbox is how many messages wait here. More of a topic wait in package peer, which bounds them for each peer.
-const maxMailbox = 4096
+// maxMailbox and maxMailboxBytes are how much waits here. More of a topic waits in package peer, which bounds it for
+// each peer.
+const (
+	maxMailbox      = 4096
+	maxMailboxBytes = 16 << 20
+)
+
+// full reports whether no more is to come. Under mu.
+func (m *mailbox) full() bool { return len(m.messages) >= maxMailbox || m.bytes >= maxMailboxBytes }
 
 func newMailbox(what string, n *node) *mailbox {
 	return &mailbox{node: n, what: what, changed: make(chan struct{})}
@@ -49,13 +57,14 @@ func (m *mailbox) put(from stepvan.Rank, body []byte) {
 	switch {
 	case m.ended:
 		return
-	case len(m.messages) >= maxMailbox && m.listen == nil:
+	case m.full() && m.listen == nil:
 		m.lost++
 	default:
 		m.messages = append(m.messages, mail{from, slices.Clone(body)})
+		m.bytes += len(body)
 	}
 	m.wake()
-	if len(m.messages) >= maxMailbox {
+	if m.full() {
 		m.silence()
 	}
 }
@@ -83,7 +92,7 @@ func (m *mailbox) open() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.stop = stop
-	if m.ended || len(m.messages) >= maxMailbox {
+	if m.ended || m.full() {
 		m.silence()
 	}
 	return nil
@@ -119,6 +128,7 @@ func (m *mailbox) take(use func(mail) error) (again bool, err error) {
 	if err := use(m.messages[0]); err != nil {
 		return false, err
 	}
+	m.bytes -= len(m.messages[0].body)
 	m.messages[0] = mail{}
 	m.messages = m.messages[1:]
 	return m.listen != nil && m.stop == nil && len(m.messages) == 0, nil

@@ -1002,7 +1002,7 @@ int32_t stepvan_match_with(uint64_t group, const char *name, const stepvan_named
 /*
  * Sends a small message to a peer, which may be this one. Those to one peer arrive in order. A message waits at the
  * peer until somebody listens to its topic, which has at most 128 bytes. The body has at most 64 KiB.
- * STEPVAN_WOULD_BLOCK: the peer has not received 4,096 earlier ones.
+ * STEPVAN_WOULD_BLOCK: the peer has not received 4,096 earlier ones, or has 64 MiB of unread ones.
  */
 int32_t stepvan_mail(uint64_t node, uint32_t to, const char *topic, const void *body, uint64_t bytes, stepvan_error *error);
 
@@ -1014,7 +1014,8 @@ int32_t stepvan_listen(uint64_t node, const char *topic, uint64_t *mailbox, step
  *
  *   - STEPVAN_TIMEOUT: none has come.
  *   - STEPVAN_TOO_SMALL: capacity is less than *bytes, and the message stays. data may be NULL when capacity is 0.
- *   - STEPVAN_WOULD_BLOCK: more than 4,096 notes of a window waited, and some are lost. The message says how many.
+ *   - STEPVAN_WOULD_BLOCK: more than 4,096 notes of a window, or 16 MiB of them, waited, and some are lost. The
+ *     message says how many.
  *   - STEPVAN_CLOSED, STEPVAN_PEER_LOST: the node can work no more.
  */
 int32_t stepvan_mailbox_next(uint64_t mailbox, int64_t timeout_ns, uint32_t *from, void *data, uint64_t capacity, uint64_t *bytes, stepvan_error *error);

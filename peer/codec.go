@@ -41,6 +41,7 @@ const (
 	opLetter                 // bytes of any size, for what this package agrees on
 	opPull                   // elements that the receiver is to merge are to come
 	opPiece                  // those elements
+	opRead                   // how much mail was read
 )
 
 // decoder reads the fields of a message. After an error it returns zeros.

@@ -34,7 +34,8 @@ const (
 	OpNote     = uint8(opNote)
 	OpMail     = uint8(opMail)
 	OpLetter   = uint8(opLetter)
-	OpUnknown  = OpLetter + 1
+	OpRead     = uint8(opRead)
+	OpUnknown  = OpRead + 1
 )
 
 // Kinds of letters.
@@ -238,4 +239,13 @@ func KeptBy(p *Peer) string {
 		text += fmt.Sprint("; ", len(r.open.edges), " open, ", r.letters.count, " letters of ", r.letters.bytes, " bytes, ", len(r.letters.came), " keys")
 	}
 	return text
+}
+
+// LimitMail sets the limit of unread mail at a peer that has joined. It is the same at all peers.
+func LimitMail(p *Peer, bytes int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range p.remotes {
+		r.mail.limit = bytes
+	}
 }

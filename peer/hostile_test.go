@@ -171,6 +171,8 @@ func TestLiesEndTheSession(t *testing.T) {
 		"note with a short key":   {op: peer.OpNote, request: 1, meta: u64(1)},
 		"note too large":          {op: peer.OpNote, request: 1, meta: u64(1, 2), payload: make([]byte, peer.MaxMail+1)},
 		"mail too large":          {op: peer.OpMail, payload: make([]byte, peer.MaxMail+1)},
+		"mail read, never sent":   {op: peer.OpRead, request: 1},
+		"mail unread, too much":   {op: peer.OpRead, request: 1 << 63},
 		"mail on a long topic":    {op: peer.OpMail, meta: make([]byte, 129)},
 		"letter without a key":    {op: peer.OpLetter, bulk: true},
 		"letter with a long key":  {op: peer.OpLetter, bulk: true, meta: make([]byte, 600)},
@@ -188,6 +190,49 @@ func TestLiesEndTheSession(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A peer hears once what was read of its mail, and sends no more than has room.
+func TestLiesAboutMail(t *testing.T) {
+	ask := lie{op: peer.OpRead, generation: 1}
+	large := lie{op: peer.OpMail, meta: []byte("topic"), payload: make([]byte, peer.MaxMail)}
+	for _, c := range []struct {
+		name string
+		lie  lie
+		room int // how many of them break no rule
+		want string
+	}{
+		{"asks twice", ask, 1, "asks twice"},
+		{"more than has room", large, mailLimit / (peer.MaxMail + 5), `nobody listens to "topic"`},
+		{"more that is empty", lie{op: peer.OpMail}, mailLimit >> 10, `nobody listens to ""`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := newLiar(t, pairtest.Mem())
+			peer.LimitMail(l.all[0].Peer, mailLimit)
+			for range c.room {
+				l.tellAll(c.lie)
+			}
+			l.tellAll(ask) // or again
+			if c.room > 1 {
+				require.Zero(t, l.take(peer.OpRead).Header.Generation, "it is an answer")
+				l.tellAll(c.lie)
+			}
+			l.requireExpelled(c.want)
+			l.requireOthersWell()
+		})
+	}
+}
+
+// tellAll is tell that waits for room.
+func (l *liar) tellAll(x lie) {
+	l.t.Helper()
+	until(l.t, l.all, func() bool {
+		err := l.tell(x)
+		if !errors.Is(err, stepvan.ErrWouldBlock) {
+			require.NoError(l.t, err)
+		}
+		return err == nil
+	})
 }
 
 // What a peer says of something that has ended is passed over: it may have crossed the end on its way.

@@ -18,19 +18,87 @@ const (
 	MaxMail = 64 << 10
 	// maxMailOut bounds the messages to a peer that it has not received.
 	maxMailOut = 4096
-	// maxMailIn bounds the messages of a peer for which nobody listens.
-	maxMailIn = 1 << 16
+	// maxUnread bounds the mail of a peer that nobody has listened to, in bytes. Many peers may send to one, and each
+	// message is small, so more says that nobody reads them.
+	maxUnread = 64 << 20
+	// leastMail is how much a message counts at least. So at most 65,536 wait, however small they are.
+	leastMail = 1 << 10
 )
 
-// postbox counts the mail to and from a peer. Peer.mu guards it.
+// postbox counts the mail to and from a peer. A peer tells what it has read, and the other one sends no more than has
+// room there. All counts but out are in bytes, as chargeOf gives them. Peer.mu guards it.
 type postbox struct {
-	remote  *remote
-	out     int // messages that the peer has not received
-	waiting int // messages of the peer that nobody has listened to
+	limit    int64 // of unread mail, in both directions: maxUnread
+	remote   *remote
+	out      int   // messages that the peer has not received
+	to       int64 // sent to the peer since the last loss of a session
+	read     int64 // of those, as the peer has said, less what it had not read from before that loss
+	from     int64 // came from the peer since the last loss
+	unread   int64 // from the peer, whenever it came
+	reported int64 // from - unread, as the peer knows
+	open     bool  // there is a session
+	asked    bool  // in which the peer has asked what was read
+	lost     bool  // there was one that was lost
+}
+
+func (b *postbox) init(r *remote) { b.remote, b.limit = r, maxUnread }
+
+// chargeOf is what a message counts.
+func chargeOf(topic Topic, body []byte) int64 { return max(leastMail, int64(len(topic)+len(body))) }
+
+// hasRoom reports whether the peer may be sent a message.
+func (b *postbox) hasRoom(charge int64) bool { return b.to-b.read+charge <= b.limit }
+
+// opened asks over a further session what the peer has read, and tells it the same. Mail may have got lost before.
+func (b *postbox) opened() {
+	b.open, b.asked = true, false
+	if b.lost {
+		b.tell(askRead)
+	}
+}
+
+// fail notes the loss of what is on its way. Until the peer tells, all that went to it counts as unread.
+func (b *postbox) fail() {
+	if b.open {
+		b.open, b.lost = false, true
+		b.read -= b.to
+		b.from, b.reported = 0, 0
+	}
+	b.to = 0
+}
+
+// askRead is the generation of an opRead that the peer answers with one of its own.
+const askRead = 1
+
+// tell tells the peer what was read.
+func (b *postbox) tell(ask uint32) {
+	b.reported = b.from - b.unread
+	m := b.remote.message(opRead, uint64(b.reported))
+	m.out.Generation = ask
+	b.remote.send(m)
+}
+
+// wasRead handles what the peer has read.
+func (b *postbox) wasRead(m *link.Inbound) error {
+	n := int64(m.Header.Request)
+	if n > b.to || n < -b.limit {
+		return errs.Protocol("request", 56, "a peer has read %d bytes of mail, and was sent %d", n, b.to)
+	}
+	b.read = n
+	if m.Header.Generation != askRead {
+		return nil
+	}
+	if b.asked { // a peer that never takes the answers would have them pile up
+		return errs.Protocol("generation", 64, "a peer asks twice over one session what was read of its mail")
+	}
+	b.asked = true
+	b.tell(0)
+	return nil
 }
 
 // listener is a topic, and what waits for it. Peer.mu guards it.
 type listener struct {
+	topic  Topic
 	f      func(from stepvan.Rank, body []byte) // nil while nobody listens
 	queue  []received
 	active bool // somebody calls f
@@ -46,7 +114,8 @@ type received struct {
 // that nobody listens to wait there. body is copied. Mail never blocks:
 //
 //   - [stepvan.ErrInvalid]: the topic or the body is too long, or there is no such peer;
-//   - [stepvan.ErrWouldBlock]: the peer has not received 4,096 earlier ones. Try again later;
+//   - [stepvan.ErrWouldBlock]: the peer has not received 4,096 earlier ones, or 64 MiB of them wait there for a
+//     listener. A message counts at least 1 KiB. Try again later;
 //   - [stepvan.ErrPeerLost]: the peer died or left. A peer that dies later may not have received the message.
 func (p *Peer) Mail(to stepvan.Rank, topic Topic, body []byte) error {
 	if len(topic) > maxTopic || len(body) > MaxMail {
@@ -64,7 +133,12 @@ func (p *Peer) Mail(to stepvan.Rank, topic Topic, body []byte) error {
 	if r.self() {
 		return r.mail.keep(topic, received{r, slices.Clone(body)})
 	}
+	charge := chargeOf(topic, body)
+	if !r.mail.hasRoom(charge) {
+		return r.mail.full()
+	}
 	r.mail.out++
+	r.mail.to += charge
 	m := r.message(opMail, 0)
 	m.owner = &r.mail
 	m.meta = append(m.meta, topic...)
@@ -85,26 +159,42 @@ func (b *postbox) came(m *link.Inbound) error {
 		return errs.Protocol("meta", 76, "mail with a topic of %d bytes and a body of %d", len(m.Meta), m.Header.Total)
 	}
 	if err := b.keep(Topic(m.Meta), received{b.remote, slices.Clone(m.Payload)}); err != nil {
-		return errs.Protocol("op", 7, "%d messages of mail wait, and nobody listens to %q", b.waiting, m.Meta)
+		return errs.Protocol("op", 7, "%d bytes of mail wait, and nobody listens to %q", b.unread, m.Meta)
 	}
 	return nil
 }
 
 // keep has a message delivered, or wait until somebody listens.
 func (b *postbox) keep(topic Topic, m received) error {
-	if b.waiting == maxMailIn {
-		return fmt.Errorf("mail: topic %q: %d messages wait for a listener: %w", topic, b.waiting, stepvan.ErrWouldBlock)
+	charge := chargeOf(topic, m.body)
+	if b.unread+charge > b.limit {
+		return b.full()
 	}
 	p := b.remote.peer
 	l := p.listeners[topic]
 	if l == nil {
-		l = &listener{}
+		l = &listener{topic: topic}
 		p.listeners[topic] = l
 	}
-	b.waiting++
+	b.from += charge
+	b.unread += charge
 	l.queue = append(l.queue, m)
 	l.deliver(p)
 	return nil
+}
+
+// full is the error of a message for which a peer has no room.
+func (b *postbox) full() error {
+	return &stepvan.OpError{Op: "mail", Peer: b.remote.Name, Err: fmt.Errorf(
+		"it has %d KiB of unread messages of this peer: have it listen to all topics that it is sent, and try again: %w", b.limit>>10, stepvan.ErrWouldBlock)}
+}
+
+// take notes that a message was read.
+func (b *postbox) take(charge int64) {
+	b.unread -= charge
+	if b.open && b.from-b.unread-b.reported >= b.limit/4 {
+		b.tell(0)
+	}
 }
 
 // deliver calls the listener for what waits. Under Peer.mu, which is unlocked during the calls.
@@ -117,7 +207,7 @@ func (l *listener) deliver(p *Peer) {
 		m := l.queue[0]
 		l.queue[0] = received{}
 		l.queue = l.queue[1:]
-		m.from.mail.waiting--
+		m.from.mail.take(chargeOf(l.topic, m.body))
 		f := l.f
 		p.mu.Unlock()
 		f(m.from.Rank, m.body)
@@ -134,7 +224,7 @@ func (p *Peer) Listen(topic Topic, f func(from stepvan.Rank, body []byte)) (stop
 	defer p.unlock()
 	l := p.listeners[topic]
 	if l == nil {
-		l = &listener{}
+		l = &listener{topic: topic}
 		p.listeners[topic] = l
 	}
 	if l.f != nil {

@@ -158,7 +158,7 @@ func (s *Service) Join(rank stepvan.Rank, members []Member) error {
 		}
 		r := &remote{peer: p, Member: m}
 		r.stock.init(r)
-		r.mail.remote = r
+		r.mail.init(r)
 		r.letters.init(r)
 		p.remotes = append(p.remotes, r)
 		p.ids[m.ID] = r

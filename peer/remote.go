@@ -77,6 +77,7 @@ func (r *remote) fail(cause error) {
 	r.open.fail(r.named(cause)) // before the messages, whose ends would have the edges tell the peer
 	r.peer.outbox.drop(&r.backlog, cause)
 	r.stock.fail(cause)
+	r.mail.fail()
 	r.peer.windows.fail(r, cause)
 	r.letters.fail(r.failure("connection", cause))
 }

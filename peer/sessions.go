@@ -38,6 +38,7 @@ func (h sessionHandler) Opened(s *link.Session) error {
 	r.session, r.dial.met, p.dials.opened = s, true, time.Now()
 	r.grants = files.New(s, &p.memory.Memory)
 	r.notify()
+	r.mail.opened()
 	r.flush()
 	return nil
 }
@@ -123,6 +124,8 @@ func (h sessionHandler) receiveNote(r *remote, m *link.Inbound) error {
 		return h.p.edges.ran(r, m)
 	case opPull:
 		return h.p.edges.pulled(r, m)
+	case opRead:
+		return r.mail.wasRead(m)
 	}
 	return h.receiveOfWindow(r, m)
 }

@@ -65,7 +65,8 @@ class Peering(Local):
         """Sends a small message to a peer, which may be this one. It never blocks.
 
         topic: text of at most 128 bytes. body: at most 64 KiB. Messages to one peer arrive in order, and wait until
-        somebody listens to their topic. WouldBlockError: the peer has not received 4,096 earlier ones.
+        somebody listens to their topic. WouldBlockError: the peer has not received 4,096 earlier ones, or has
+        64 MiB of unread ones.
         """
         _core.mail(self._at, to, topic, body)
 
