@@ -18,5 +18,5 @@ func TestReadmeShowsThesePrograms(t *testing.T) {
 	python, err := os.ReadFile("hello.py")
 	require.NoError(t, err)
 	require.Contains(t, string(readme), "```python\n"+string(python)+"```")
-	require.LessOrEqual(t, bytes.Count(readme, []byte("\n")), 140, "the first page is short")
+	require.LessOrEqual(t, bytes.Count(readme, []byte("\n")), 120, "the first page is short")
 }
