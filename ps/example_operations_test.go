@@ -333,8 +333,7 @@ func ExampleNode_Err() {
 	h := push(worker, 1, 10)
 	check(server.Close())
 
-	err := h.Wait(c.ctx) // the server is lost, or has refused the request just before
-	fmt.Println(errors.Is(err, stepvan.ErrPeerLost) || errors.Is(err, stepvan.ErrRemote))
+	fmt.Println(errors.Is(h.Wait(c.ctx), stepvan.ErrPeerLost))
 	<-worker.Done() // the cluster cannot work without it
 	var lost *stepvan.OpError
 	if errors.As(worker.Err(), &lost) {

@@ -83,15 +83,16 @@ func (n *Node) Close() error {
 	return err
 }
 
-// abort breaks all connections.
+// abort breaks all connections, and then drops what waits. In the other order a server would refuse its requests, and
+// the workers would not hear of a death.
 func (m *member) abort() {
+	_ = m.link.Abort() // always nil
 	if m.worker != nil {
 		_ = m.worker.Close()
 	}
 	if m.server != nil {
 		_ = m.server.Close()
 	}
-	_ = m.link.Abort() // always nil
 	if m.peer != nil {
 		_ = m.peer.Close() // the others see a death, and hear no farewell
 	}
