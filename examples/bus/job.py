@@ -77,7 +77,9 @@ def serve(node: stepvan.Node, client: TensorBusClient, options: argparse.Namespa
             want = model.served(model.weights(version), rank)
             bad = [name for name, part in parts.items() if not torch.equal(part.view(torch.int32), want[name].contiguous().view(torch.int32))]
             wrong += bool(bad)
-            print(f"serve {rank}: version {version}" + (f" DIFFERS in {', '.join(bad)}" if bad else ", the trainers' bytes"), flush=True)
+            found = f" DIFFERS in {', '.join(bad)}" if bad else ", the trainers' bytes"
+            sys.stdout.write(f"serve {rank}: version {version}{found}\n")  # at once: other processes print beside it
+            sys.stdout.flush()
         node.barrier(timeout=WAIT)
     return 1 if wrong else 0
 

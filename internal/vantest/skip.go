@@ -22,6 +22,7 @@ var (
 		"withdrawal under fire",
 		"views",
 		"foreign, stale and short views",
+		"a view after the end of its owner",
 		"views hold up withdrawals",
 		"a peer that hears of a grant knows it",
 		"views under fire",
@@ -33,6 +34,7 @@ var (
 	noViewsSkips = []string{
 		"views",
 		"foreign, stale and short views",
+		"a view after the end of its owner",
 		"views hold up withdrawals",
 		"a peer that hears of a grant knows it",
 		"views under fire",
