@@ -218,7 +218,7 @@ func (e *edge) made(own edgeStep) {
 	if e.state != edgeRunning {
 		return
 	}
-	if !e.out && e.link != nil && e.link.PeerEnded() {
+	if !e.out && len(e.views) > 0 && e.views[0].OwnerEnded() {
 		return // its program may have written to what was copied. The loss comes, and fails the run
 	}
 	if e.missing&(stepCopy|stepMerge) == own {

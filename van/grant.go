@@ -69,11 +69,6 @@ type Viewer interface {
 	//   - stepvan.ErrNotSupported: this process cannot map the memory.
 	//   - stepvan.ErrClosed or stepvan.ErrPeerLost: the connection has ended.
 	Map(t Target, n int64, rights Rights) (View, error)
-
-	// PeerEnded reports whether the peer has ended the connection. The Close of the peer has done so when it returns,
-	// and then its program may write to the memory. So what was read of a View before PeerEnded was false belongs
-	// together. It may be called concurrently with everything.
-	PeerEnded() bool
 }
 
 // View is granted memory of a peer. It may be copied; exactly one copy is released.
@@ -83,8 +78,16 @@ type View struct {
 	Ref    uint64     // the Holder's
 }
 
-// ViewHolder takes views back. Vans implement it.
-type ViewHolder interface{ ReleaseView(View) }
+// ViewHolder takes views back, and looks after their owner. Vans implement it.
+type ViewHolder interface {
+	ReleaseView(View)
+	OwnerEnded(View) bool
+}
 
 // Release ends the use of the bytes. Exactly once, from any goroutine.
 func (v View) Release() { v.Holder.ReleaseView(v) }
+
+// OwnerEnded reports whether the peer has ended the connection. The Close of the peer has done so when it returns, and
+// then its program may write to the memory. So what was read of the view before OwnerEnded was false belongs together.
+// Any goroutine, before Release.
+func (v View) OwnerEnded() bool { return v.Holder.OwnerEnded(v) }

@@ -74,10 +74,6 @@ func (s *Session) Map(t van.Target, n int64, rights van.Rights) (van.View, error
 	return s.grants.viewer.Map(t, n, rights)
 }
 
-// PeerEnded reports whether the peer has ended the connection, as [van.Viewer] says. It is false over vans without
-// views, where nobody needs it. Any goroutine.
-func (s *Session) PeerEnded() bool { return s.grants.viewer != nil && s.grants.viewer.PeerEnded() }
-
 // Withdraw ends a grant of this session. The driver calls done once, without locks, when the peer cannot reach the
 // memory any more. Then the peer has given up its views, or the session is detached. Only then may the memory be used
 // for something else. Withdraw itself calls done before it returns when that is so already. Nobody calls done when the

@@ -22,9 +22,9 @@ func (p *onePeer) Map(t van.Target, n int64, _ van.Rights) (van.View, error) {
 	return van.View{Bytes: p.mem[t.Offset : t.Offset+n], Holder: p}, nil
 }
 
-func (*onePeer) PeerEnded() bool { return false }
-
 func (p *onePeer) ReleaseView(van.View) { p.out-- }
+
+func (*onePeer) OwnerEnded(van.View) bool { return false }
 
 // The driver needs the lock of a session for what arrives. It does not wait for copies of up to milliseconds. A session
 // that ends during the copy refuses the message.

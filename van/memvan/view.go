@@ -35,13 +35,6 @@ func (g viewer) Map(t van.Target, n int64, rights van.Rights) (van.View, error) 
 	return van.View{Bytes: r.mem[t.Offset : t.Offset+n : t.Offset+n], Holder: r, Ref: uint64(t.Grant)}, nil
 }
 
-// PeerEnded implements van.Viewer.
-func (g viewer) PeerEnded() bool {
-	g.endpoint.conn.mu.Lock()
-	defer g.endpoint.conn.unlock()
-	return g.endpoint.conn.over
-}
-
 // ReleaseView implements van.ViewHolder.
 func (r *grant) ReleaseView(v van.View) {
 	e := r.owner
@@ -53,6 +46,14 @@ func (r *grant) ReleaseView(v van.View) {
 	if e.granted.viewed == 0 && e.conn.over {
 		e.ready() // EventDetached is due
 	}
+}
+
+// OwnerEnded implements van.ViewHolder.
+func (r *grant) OwnerEnded(van.View) bool {
+	c := r.owner.conn
+	c.mu.Lock()
+	defer c.unlock()
+	return c.over
 }
 
 // findGrant returns the grant of e that gives rights over n bytes from t on.

@@ -56,14 +56,6 @@ func (g granter) Withdraw(id van.GrantID, op van.OpID) error {
 	return err
 }
 
-// PeerEnded implements van.Viewer.
-func (g granter) PeerEnded() bool {
-	c := &g.endpoint.conn
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return !c.mapped || c.peerEnded()
-}
-
 // Map implements van.Viewer. Budget for a grant that was mapped before: no allocation, no lock.
 func (g granter) Map(t van.Target, n int64, rights van.Rights) (van.View, error) {
 	e := g.endpoint

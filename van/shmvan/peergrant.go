@@ -28,6 +28,9 @@ func (g *peerGrant) ReleaseView(van.View) {
 	g.endpoint.endView()
 }
 
+// OwnerEnded implements van.ViewHolder. The view keeps the files mapped.
+func (g *peerGrant) OwnerEnded(van.View) bool { return g.endpoint.conn.peerEnded() }
+
 // release ends a use. The files must stay mapped.
 func (g *peerGrant) release() { g.endpoint.memory.endUse(g.uses, g.current, g.id) }
 

@@ -30,12 +30,15 @@ func (g viewer) Map(t van.Target, n int64, rights van.Rights) (van.View, error) 
 	return van.View{Bytes: view.Bytes, Holder: g.van, Ref: ref}, nil
 }
 
-// PeerEnded implements van.Viewer.
-func (g viewer) PeerEnded() bool { return g.inner.PeerEnded() }
-
 // ReleaseView implements van.ViewHolder.
 func (v *faultyVan) ReleaseView(w van.View) {
 	if view, ok := v.views.LoadAndDelete(w.Ref); ok {
 		view.(van.View).Release()
 	}
+}
+
+// OwnerEnded implements van.ViewHolder. A killed van has given its views back.
+func (v *faultyVan) OwnerEnded(w van.View) bool {
+	view, ok := v.views.Load(w.Ref)
+	return !ok || view.(van.View).OwnerEnded()
 }

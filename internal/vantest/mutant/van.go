@@ -41,7 +41,6 @@ type mutantVan struct {
 	withdraw func(*endpoint, van.GrantID, van.OpID) error
 	onGrant  func(van.Grant)
 	onMap    func(van.Viewer, mapRequest) (van.View, error)
-	onEnded  func() bool // in place of PeerEnded
 
 	registers registrationHooks
 }
@@ -282,13 +281,6 @@ type mapRequest struct {
 	to     van.Target
 	n      int64
 	rights van.Rights
-}
-
-func (e *endpoint) PeerEnded() bool {
-	if e.van.onEnded == nil {
-		return e.viewer().PeerEnded()
-	}
-	return e.van.onEnded()
 }
 
 func (r mapRequest) ask(g van.Viewer) (van.View, error) { return g.Map(r.to, r.n, r.rights) }

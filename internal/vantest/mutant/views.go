@@ -35,9 +35,9 @@ var viewMutations = []Mutation{
 		w.Holder = nobody{}
 	})},
 	{Name: "never releases a view", Clauses: []int{8, 11}, mutate: mapped(func(w *van.View) { w.Holder = nobody{} })},
-	{Name: "does not see that the peer has ended", Clauses: []int{8}, mutate: func(v *mutantVan) {
-		v.onEnded = func() bool { return false }
-	}},
+	{Name: "does not see that the owner of a view has ended", Clauses: []int{8}, mutate: mapped(func(w *van.View) {
+		w.Holder = blind{w.Holder}
+	})},
 	{Name: "tells with the loss that the peer is detached", Clauses: []int{11}, mutate: func(v *mutantVan) {
 		v.onEvents = func(events []van.Event) []van.Event {
 			events = rewrite(events, van.EventDetached, func(van.Event) []van.Event { return nil })
@@ -78,4 +78,10 @@ func mapInstead(kind error, change func(*mapRequest)) func(*mutantVan) {
 // nobody releases nothing.
 type nobody struct{}
 
-func (nobody) ReleaseView(van.View) {}
+func (nobody) ReleaseView(van.View)     {}
+func (nobody) OwnerEnded(van.View) bool { return false }
+
+// blind sees no end.
+type blind struct{ van.ViewHolder }
+
+func (blind) OwnerEnded(van.View) bool { return false }
