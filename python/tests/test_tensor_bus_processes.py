@@ -181,7 +181,7 @@ def test_an_agent_that_is_stopped(agents, monkeypatch):
     """Every wait for it ends, and its partners do not wait for ever: they may have given it up."""
     monkeypatch.setattr(_session, "GRACE", 0.2)
     x = agents()
-    a, b = x.client(0), x.client(1)
+    a, b = x.client(0, silence=60.0), x.client(1)
     open_pair([a], [b])
     out, into = register([a, b], [torch.ones(3), torch.zeros(3)])
     x.agents[0].send_signal(signal.SIGSTOP)
@@ -202,6 +202,49 @@ def test_an_agent_that_is_stopped(agents, monkeypatch):
         assert into.query_status().state == "failed"
     else:
         assert into.query_status() == ("done", 1, None)
+
+
+def test_an_agent_that_is_silent(agents):
+    """Its clients give it up, whoever waits. One that lives may let commands wait for others."""
+    x = agents(1)
+    patient, a = x.client(0, silence=0.5), x.client(0, 1, silence=0.5)
+    waiting = patient.init_pair("late", "x", "y", 1, blocking=False)
+    with pytest.raises(stepvan.TimeoutError, match="InitPair: it has not completed in time: wait again"):
+        waiting.wait(2)
+    assert patient.query_status("none").state == "unknown"
+    x.agents[0].send_signal(signal.SIGSTOP)
+    silent = f"agent at {x.paths[0]}: it has been silent for 0.5 s.*have process {x.agents[0].pid} continue"
+    for call in waiting.wait, lambda: a.query_status("none"), lambda: a.empty(3, "float32"):
+        with pytest.raises(stepvan.PeerLostError, match=silent) as lost:
+            call()
+        assert lost.value.subject == f"agent at {x.paths[0]}"
+    x.agents[0].send_signal(signal.SIGCONT)
+    again = x.client(0, 2, silence=0.5)
+    alone = again.init_pair("late", "x", "y", 1, blocking=False)
+    x.agents[0].send_signal(signal.SIGSTOP)
+    while not alone.done():  # nobody waits for it
+        time.sleep(0.01)
+    with pytest.raises(stepvan.PeerLostError, match="it has been silent for 0.5 s"):
+        alone.wait()
+
+
+def test_threads_of_one_client(agents):
+    """One of them reads, and the others get their answers from it, also when it leaves."""
+    x = agents(1)
+    a, b = x.client(0), x.client(0, 1)
+    waiting = [a.init_pair(f"p{i}", "x", "y", 1, blocking=False) for i in range(8)]
+    early = threading.Thread(target=lambda: pytest.raises(stepvan.TimeoutError, waiting[0].wait, 0.3))
+    early.start()
+    ended = [threading.Thread(target=w.wait) for w in waiting]
+    for t in ended:
+        t.start()
+    early.join(30)
+    for i in reversed(range(8)):
+        assert ended[i].is_alive()
+        b.init_pair(f"p{i}", "y", "x", 1)
+        ended[i].join(30)
+        assert not ended[i].is_alive() and all(t.is_alive() for t in ended[:i])
+    together(*[lambda: [a.query_status("none") for _ in range(200)]] * 4)
 
 
 def test_an_agent_that_dies(agents):

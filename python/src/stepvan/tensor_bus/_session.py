@@ -9,6 +9,7 @@ import math
 import mmap
 import os
 import re
+import select
 import socket
 import struct
 import threading
@@ -35,7 +36,7 @@ from stepvan._errors import (
     TimeoutError,
     WouldBlockError,
 )
-from stepvan.tensor_bus.commands import MAX_COMMAND, Message, encode
+from stepvan.tensor_bus.commands import MAX_COMMAND, Message, QueryStatus, encode
 
 _HELLO, _COMMAND, _COMPLETION, _ABANDON, _ALLOCATE, _MEMORY, _FREE, _LEND = range(1, 9)
 _VERSION = 1
@@ -44,9 +45,18 @@ _MAX_FILES = 16  # that come with one part of the stream
 _PAUSE = 0.02  # seconds between two attempts to reach an agent that does not listen yet
 _SLICE = 0.2  # seconds that one call of the system may wait for an agent that does not read
 _SEALED = 2  # F_SEAL_SHRINK
+_PART = 1 << 14  # bytes that one call of the system reads
+_LOOKS = 8  # how often the session looks in the time that an agent may be silent
+_SIGN = "a sign of life"
+_ROOM = socket.CMSG_SPACE(_MAX_FILES * 4)
+_MOST_MILLISECONDS = 1 << 30
+_AT_ONCE = int(socket.MSG_CMSG_CLOEXEC) | int(socket.MSG_DONTWAIT)
+_NO_SIGNAL = int(socket.MSG_NOSIGNAL)
 GRACE = 3.0  # seconds that an agent may take to say that the time of a command is over
 
-_encode = msgspec.msgpack.encode
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[Any]).decode
+_head = struct.Struct("<I").pack
 _kinds: dict[str, type[Error]] = {
     "invalid": InvalidError,
     "lost": PeerLostError,
@@ -94,41 +104,52 @@ class Answer:
 class Pending:
     """Something that the agent will answer."""
 
-    __slots__ = ("_done", "_event", "_lock", "failure", "name", "value", "what")
+    __slots__ = ("_done", "_lock", "_over", "_session", "failure", "name", "value", "what")
 
-    def __init__(self, name: str, what: str) -> None:
+    def __init__(self, session: Session, name: str, what: str) -> None:
         self.name, self.what = name, what
         self.value: Any = None
         self.failure: Failure | None = None
-        self._event = threading.Event()
-        self._lock = threading.Lock()
+        self._session = session
+        self._over = False
+        self._lock = threading.RLock()  # the collector may end it meanwhile
         self._done: list[Callable[[], object]] = []
 
     def end(self, value: Any, failure: Failure | None) -> None:
-        """Ends it, once."""
-        self.value, self.failure = value, failure
+        """Ends it. The first end stays."""
         with self._lock:
-            self._event.set()
+            if self._over:
+                return
+            self.value, self.failure = value, failure
+            self._over = True
             done, self._done = self._done, []
         for f in done:
+            self._session.want(-1)
             with contextlib.suppress(RuntimeError):  # of an event loop that was closed
                 f()
 
     def then(self, f: Callable[[], object]) -> None:
-        """Calls f at the end, on the thread of the session, or at once."""
+        """Calls f at the end, on the thread that reads then, or at once."""
         with self._lock:
-            if not self._event.is_set():
+            if not self._over:
                 self._done.append(f)
+                self._session.want(1)
                 return
         f()
 
+    def over(self) -> bool:
+        """Whether its end has been read."""
+        return self._over
+
     def done(self) -> bool:
-        """Whether it has ended."""
-        return self._event.is_set()
+        """Whether it has ended. It reads what has come."""
+        if not self._over:
+            self._session.look()
+        return self._over
 
     def wait(self, until: float) -> Any:
         """Its value. TimeoutError: the time is over, and it continues. Without an end, until is infinite."""
-        if not self._event.wait(None if until == math.inf else max(until - time.monotonic(), 0)):
+        if not self._session.wait(self.over, until):
             raise TimeoutError(f"{self.what}: it has not completed in time: wait again")
         if self.failure is not None:
             raise self.failure.error()
@@ -136,9 +157,13 @@ class Pending:
 
 
 class Session:
-    """A connection with an agent. A thread reads from it. Any thread may call its methods."""
+    """A connection with an agent. Any thread may call its methods.
 
-    def __init__(self, path: str, rank: int, limit: float) -> None:
+    A thread that waits reads the socket itself, so that no other thread has to wake it. A thread of the session reads
+    while nobody waits. It also finds out that an agent is silent.
+    """
+
+    def __init__(self, path: str, rank: int, limit: float, silence: float) -> None:
         self.path = path
         self._process = os.getpid()
         until = time.monotonic() + limit
@@ -149,18 +174,31 @@ class Session:
         self.kept: dict[Any, Any] = {}  # memory that the agent uses
         self.freed: deque[int] = deque()  # numbers of memory that nobody uses any more
         self._sending = threading.Lock()  # taken before _lock
-        self._lock = threading.Condition()  # guards the rest
+        self._reading = threading.Lock()  # taken before _lock; guards what the next four lines name
+        self._data = bytearray()
+        self._files: list[int] = []
+        self._poll = select.poll()
+        self._poll.register(self._socket, select.POLLIN)
+        self._lock = threading.RLock()  # guards the rest; it is taken again when the collector ends a client
         self._open: dict[str, Pending] = {}
         self._calls: dict[int, Pending] = {}
         self._last = 0
         self._failed: Failure | None = None
-        self._welcome = Pending("hello", f"client: agent at {path}")
-        self._over = threading.Event()
+        self._sleepers: list[_Sleeper] = []
+        self._turns = 0  # waits that have read
+        self._heard = 0  # frames that have come
+        self._wanted = 0  # callbacks
+        self._asleep = False  # the thread of the session waits without a limit
+        self._welcome = Pending(self, "hello", f"client: agent at {path}")
+        self._over = Pending(self, "end", f"client: agent at {path}")
         if uid != os.getuid():
             self._socket.close()
             raise InvalidError(f"client: agent at {path}: it is of another user: start one of your own")
-        self._reader = threading.Thread(target=self._read, name="stepvan tensor bus", daemon=True)
-        self._reader.start()
+        self._wake, self._woken = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._wake.setblocking(False)
+        self._silence = silence
+        self._pid = pid
+        threading.Thread(target=self._attend, name="stepvan tensor bus", daemon=True).start()
         try:
             with self._sending:
                 self._send((_HELLO, _VERSION, rank + 1), until)
@@ -182,12 +220,13 @@ class Session:
         command.timestamp = time.time()
         named = command.semaphore_name is not None
         with self._hold(what, until):
-            self._await_room(what, room)
+            if len(self._open) >= self.queue:
+                self._await_room(what, room)
             if not named:
                 self._last += 1
                 command.semaphore_name = f"{what} {self._last}"
             name = command.semaphore_name or ""
-            pending = Pending(name, what)
+            pending = Pending(self, name, what)
             data = encode(command)
             with self._lock:
                 if self._failed is not None:
@@ -195,7 +234,10 @@ class Session:
                 if name in self._open:
                     raise InvalidError(f"{what}: semaphore_name: a command with this name has not completed (got {name!r}): use a name once")
                 self._open[name] = pending
-            self._flush(until)
+                if self._asleep:
+                    self._call_thread()
+            if self.freed:
+                self._flush(until)
             self._send((_COMMAND, name, role, int(patience * 1e9), data), until)
         return pending
 
@@ -204,7 +246,7 @@ class Session:
         try:
             return pending.wait(until + GRACE)
         except BaseException as error:  # also Ctrl-C
-            if pending.done():
+            if pending.over():
                 raise
             self.abandon(pending, isinstance(error, TimeoutError))
             if isinstance(error, TimeoutError):
@@ -236,14 +278,50 @@ class Session:
         if os.getpid() != self._process:
             return
         self.leave()
-        if not self._over.wait(timeout):
+        if not self.wait(self._over.over, time.monotonic() + timeout):
             raise TimeoutError(f"client: agent at {self.path}: it still uses memory of this client: close the client again")
 
     def leave(self) -> None:
-        """Ends the session without a wait. The thread that reads keeps the memory as long as the agent uses it."""
+        """Ends the session without a wait. The thread of the session keeps the memory as long as the agent uses it."""
+        if os.getpid() != self._process:
+            return
         self._end(Failure(ClosedError, "the client was closed: make another one"))
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)
+        self._call_thread()
+
+    def wait(self, ready: Callable[[], bool], until: float) -> bool:
+        """Reads until something is ready, or the time is over. One thread reads at a time, and the others sleep."""
+        while not ready():
+            left = until - time.monotonic()
+            if left <= 0:
+                self.look()
+                return ready()
+            if self._reading.acquire(False):
+                try:
+                    self._read_until(ready, until)
+                finally:
+                    self._reading.release()
+                    self._rouse(True)
+            else:
+                self._sleep(ready, left)
+        return True
+
+    def look(self) -> None:
+        """Reads what has come, without a wait."""
+        if self._reading.acquire(False):
+            try:
+                self._receive()
+            finally:
+                self._reading.release()
+                self._rouse(True)
+
+    def want(self, more: int) -> None:
+        """Says that a callback waits for an answer, or does not any more."""
+        with self._lock:
+            self._wanted += more
+        if more > 0:
+            self._call_thread()
 
     def _check_process(self) -> None:
         if os.getpid() != self._process:
@@ -259,12 +337,11 @@ class Session:
             self._sending.release()
 
     def _await_room(self, what: str, room: float | None) -> None:
-        with self._lock:
-            while len(self._open) >= self.queue and self._failed is None:
-                left = 0.0 if room is None else room - time.monotonic()
-                if left <= 0:
-                    raise WouldBlockError(f"{what}: {len(self._open)} commands of this client have not completed: wait for one")
-                self._lock.wait(left)
+        if not self.wait(self._has_room, -math.inf if room is None else room):
+            raise WouldBlockError(f"{what}: {len(self._open)} commands of this client have not completed: wait for one")
+
+    def _has_room(self) -> bool:
+        return len(self._open) < self.queue or self._failed is not None
 
     def _flush(self, until: float) -> None:
         while self.freed:
@@ -273,13 +350,15 @@ class Session:
     def _call(self, what: str, kind: int, parts: tuple[int, ...], until: float) -> Pending:
         self._check_process()
         with self._hold(what, until):
-            pending = Pending(what, f"client: {what}")
+            pending = Pending(self, what, f"client: {what}")
             with self._lock:
                 if self._failed is not None:
                     raise self._failed.error()
                 self._last += 1
                 number = self._last
                 self._calls[number] = pending
+                if self._asleep:
+                    self._call_thread()
             self._flush(until)
             self._send((kind, number, *parts), until)
         return pending
@@ -287,11 +366,11 @@ class Session:
     def _send(self, parts: tuple[Any, ...], until: float) -> None:
         """Sends a frame. The caller holds _sending. A frame that is sent in part ends the session."""
         body = _encode(parts)
-        left = memoryview(struct.pack("<I", len(body)) + body)
+        left = memoryview(_head(len(body)) + body)
         size = len(left)
         while left:
             try:
-                left = left[self._socket.send(left, socket.MSG_NOSIGNAL) :]
+                left = left[self._socket.send(left, _NO_SIGNAL) :]
             except BlockingIOError:
                 if time.monotonic() < until:
                     continue
@@ -316,53 +395,180 @@ class Session:
             why = self._failed
             pending = [self._welcome, *self._open.values(), *self._calls.values()]
             self._open, self._calls = {}, {}
-            self._lock.notify_all()
         for p in pending:
-            if not p.done():
-                p.end(None, why)
+            p.end(None, why)
+        self._rouse(False)
 
-    def _read(self) -> None:
-        """Follows what the agent sends, until one side ends."""
-        files: list[int] = []
+    def _sleep(self, ready: Callable[[], bool], seconds: float) -> None:
+        """Waits for the thread that reads: until something is ready, or until this thread may read."""
+        sleeper = _Sleeper(ready, threading.Event())
+        with self._lock:
+            self._sleepers.append(sleeper)
+        woken = False
+        try:
+            # The other thread may have looked for sleepers before.
+            if self._reading.locked() and not ready():
+                woken = sleeper.event.wait(min(seconds, threading.TIMEOUT_MAX))
+        finally:
+            with self._lock:
+                self._sleepers.remove(sleeper)
+            if not woken and sleeper.event.is_set():
+                self._rouse(True)  # it does not read in its turn
+
+    def _rouse(self, leaves: bool) -> None:
+        """Wakes the threads whose answers have come, and one more if the thread that reads leaves."""
+        if not self._sleepers:
+            return
+        with self._lock:
+            for sleeper in self._sleepers:
+                if sleeper.ready():
+                    sleeper.event.set()
+            if leaves:
+                for sleeper in self._sleepers:
+                    if not sleeper.event.is_set():
+                        sleeper.event.set()
+                        break
+
+    def _read_until(self, ready: Callable[[], bool], until: float) -> None:
+        """Reads on behalf of a thread that waits. It holds _reading."""
+        self._turns += 1
+        while not ready() and not self._over.over():
+            left = until - time.monotonic()
+            if left <= 0:
+                return
+            if self._poll.poll(None if left == math.inf else min(math.ceil(left * 1e3), _MOST_MILLISECONDS)):
+                self._receive()
+                self._rouse(False)
+
+    def _receive(self) -> None:
+        """Takes what has come. The caller holds _reading. What was interrupted halfway has lost its place, so it ends."""
+        if self._over.over():
+            return
+        whole = False
         why: object = "its connection was closed"
         try:
-            self._follow(files)
+            whole = self._follow()
         except (OSError, Error) as error:
             why = error
-        self._end(self._lost(why))
-        for file in files:
-            os.close(file)
-        self._socket.close()
-        self.kept.clear()
-        self._over.set()
+        except BaseException:
+            why = "its answer was interrupted while it was read"
+            raise
+        finally:
+            if not whole:
+                self._finish(why)
 
-    def _follow(self, files: list[int]) -> None:
-        data = bytearray()
-        room = socket.CMSG_SPACE(_MAX_FILES * 4)
-        while True:
-            try:
-                part, extra, _, _ = self._socket.recvmsg(1 << 16, room, socket.MSG_CMSG_CLOEXEC)
-            except BlockingIOError:
-                continue
-            for level, kind, body in extra:
-                if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-                    files.extend(array.array("i", body[: len(body) // 4 * 4]))
-            if not part:
-                return
-            data += part
-            while len(data) >= 4:
-                size = int.from_bytes(data[:4], "little")
-                if not 0 < size <= _MAX_FRAME:
-                    raise ProtocolError(f"frame: wrong length (got {size}, want 1 to {_MAX_FRAME} bytes)")
-                if len(data) < 4 + size:
-                    break
-                frame = bytes(data[4 : 4 + size])
-                del data[: 4 + size]
-                self._take(frame, files)
+    def _follow(self) -> bool:
+        """Reads once. It returns False at the end of the stream."""
+        try:
+            part, extra, _, _ = self._socket.recvmsg(_PART, _ROOM, _AT_ONCE)
+        except BlockingIOError:
+            return True
+        for level, kind, body in extra:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                self._files.extend(array.array("i", body[: len(body) // 4 * 4]))
+        data = self._data
+        data += part
+        while len(data) >= 4:
+            size = int.from_bytes(data[:4], "little")
+            if not 0 < size <= _MAX_FRAME:
+                raise ProtocolError(f"frame: wrong length (got {size}, want 1 to {_MAX_FRAME} bytes)")
+            if len(data) < 4 + size:
+                break
+            frame = bytes(data[4 : 4 + size])
+            del data[: 4 + size]
+            self._heard += 1
+            self._take(frame, self._files)
+        return bool(part)
+
+    def _finish(self, why: object) -> None:
+        """Nothing more comes. The thread of the session closes the socket."""
+        self._end(self._lost(why))
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        for file in self._files:
+            os.close(file)
+        self._files.clear()
+        self.kept.clear()
+        self._over.end(None, None)
+        self._rouse(False)
+        self._call_thread()
+
+    def _call_thread(self) -> None:
+        """Has the thread of the session look again."""
+        with self._lock:
+            self._asleep = False
+            with contextlib.suppress(OSError):  # it was told already, or has ended
+                self._wake.send(b".")
+
+    def _attend(self) -> None:
+        """Reads while nobody waits, and looks whether the agent is silent, until one side ends."""
+        call, both = select.poll(), select.poll()
+        both.register(self._socket, select.POLLIN)
+        for p in call, both:
+            p.register(self._woken, select.POLLIN)
+        pause = math.ceil(self._silence / _LOOKS * 1e3)
+        silence = _Silence(self, pause / 1e3)
+        turns = 0
+        while not self._over.over():
+            driven, turns = turns != self._turns or self._reading.locked(), self._turns
+            if driven and not self._wanted:
+                events = call.poll(pause)
+            else:
+                events = both.poll(None if self._may_sleep() else pause)
+            for file, _ in events:
+                if file == self._woken.fileno():
+                    self._woken.recv(1)
+                elif self._reading.acquire(timeout=pause / 1e3 if self._wanted else 0):
+                    try:
+                        self._receive()
+                    finally:
+                        self._reading.release()
+                        self._rouse(True)
+            silence.look()
+        with self._reading, self._lock:
+            self._socket.close()
+            self._wake.close()
+            self._woken.close()
+
+    def _may_sleep(self) -> bool:
+        """Whether the thread of the session waits without a limit, since nothing waits for the agent."""
+        with self._lock:
+            self._asleep = not self._open and not self._calls and not self._over.over()
+            return self._asleep
+
+    def give_up(self) -> None:
+        """Ends the session with an agent that is silent."""
+        who = f"agent at {self.path}"
+        text = (
+            f"tensor bus: {who}: it has been silent for {self._silence:g} s, as if it were stopped: "
+            f"have process {self._pid} continue (signal CONT) or start another agent, and make another client"
+        )
+        self._end(Failure(PeerLostError, text, who))
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def ask_for_life(self) -> None:
+        """Sends a command that an agent answers at once. Nobody waits for its completion."""
+        body = _encode((_COMMAND, _SIGN, "", 0, encode(QueryStatus(semaphore_name=_SIGN, batch_id=_SIGN))))
+        if not self._sending.acquire(False):
+            return  # the agent does not read
+        try:
+            with contextlib.suppress(OSError):
+                self._socket.send(_head(len(body)) + body, _NO_SIGNAL | int(socket.MSG_DONTWAIT))  # all of it, or nothing
+        finally:
+            self._sending.release()
+
+    def waits(self) -> bool:
+        """Whether something waits for an agent that may be silent."""
+        return not self.here and bool(self._open or self._calls)
+
+    def heard(self) -> int:
+        """How many frames have come."""
+        return self._heard
 
     def _take(self, frame: bytes, files: list[int]) -> None:
         try:
-            parts = msgspec.msgpack.decode(frame, type=list[Any])
+            parts = _decode(frame)
         except (msgspec.MsgspecError, RecursionError) as error:
             raise ProtocolError(f"frame: {error}") from None
         match parts:
@@ -379,7 +585,6 @@ class Session:
     def _complete(self, name: str, answer: Answer, failure: Failure | None) -> None:
         with self._lock:
             pending = self._open.pop(name, None)
-            self._lock.notify_all()
         if pending is not None:
             pending.end(answer, failure)
 
@@ -390,6 +595,43 @@ class Session:
             raise ProtocolError(f"frame: nobody has made call {call}")
         file = files.pop(0) if files and failure is None and pending.name == "allocate" else -1
         pending.end((*place, file), failure)
+
+
+class _Sleeper(NamedTuple):
+    """A thread that waits while another one reads."""
+
+    ready: Callable[[], bool]
+    event: threading.Event
+
+
+class _Silence:
+    """Gives up an agent that is silent while something waits for it.
+
+    Commands may wait for others as long as they like. So it asks for a sign of life. It counts looks and no time, so that
+    a client that was stopped itself does not blame its agent.
+    """
+
+    def __init__(self, session: Session, pause: float) -> None:
+        self._session, self._pause = session, pause
+        self._next = 0.0
+        self._heard, self._quiet = -1, 0
+
+    def look(self) -> None:
+        """Looks, if it is time to."""
+        now = time.monotonic()
+        if now < self._next:
+            return
+        stopped = now > self._next + _LOOKS / 2 * self._pause
+        self._next = now + self._pause
+        heard = self._session.heard()
+        if stopped or heard != self._heard or not self._session.waits():
+            self._heard, self._quiet = heard, 0
+            return
+        self._quiet += 1
+        if self._quiet == 1:
+            self._session.ask_for_life()
+        elif self._quiet == _LOOKS:
+            self._session.give_up()
 
 
 def _reach(path: str, until: float) -> socket.socket:

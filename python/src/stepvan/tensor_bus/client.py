@@ -150,6 +150,8 @@ class TensorBusClient(Local):
     rank: of this process in its job; the ranks of a side have this order. None: that of torch.distributed, else RANK.
         Without it each agent serves one rank of a side, and they have the order of the agents.
     connection_timeout: seconds to wait for the agent.
+    silence: seconds for which an agent of another process may be silent while something waits for it. It answers some
+        commands at once, so one that is silent was stopped. Then everything fails with PeerLostError.
 
     Waits end after ``timeout`` seconds with TimeoutError, whose message names who was missing. When the agent dies, they
     end with PeerLostError, and so do those for the other side. As a context manager the client closes at the end.
@@ -165,6 +167,7 @@ class TensorBusClient(Local):
         port: int | None = None,
         rank: int | None = None,
         connection_timeout: float = 30.0,
+        silence: float = 5.0,
     ) -> None:
         if not isinstance(agent_rank, int) or agent_rank < 0:
             raise InvalidError(f"client: agent_rank is {cut(agent_rank)}: it must be the rank of a peer")
@@ -173,7 +176,9 @@ class TensorBusClient(Local):
         rank = _rank() if rank is None else rank
         if not isinstance(rank, int) or not -1 <= rank < _MOST_RANKS:
             raise InvalidError(f"client: rank is {cut(rank)}: it must be the rank of this process in its job, or -1")
-        self._session = Session(self.path, rank, _seconds("connection_timeout", connection_timeout))
+        if _seconds("silence", silence) <= 0:
+            raise InvalidError(f"client: silence is {cut(silence)}: it must be seconds above 0")
+        self._session = Session(self.path, rank, _seconds("connection_timeout", connection_timeout), silence)
         self._closer = weakref.finalize(self, self._session.leave)
         self._lock = threading.Lock()  # guards what follows
         self._seen: list[_Seen] = []
