@@ -155,7 +155,7 @@ func (a *Agent) take(all []postoffice.Entry) {
 func (a *Agent) lost(rank stepvan.Rank) {
 	delete(a.partial, rank)
 	for _, l := range a.legs {
-		if l.r.has(rank) {
+		if l.r.has(rank) && !l.gone[rank] { // the letter of one that has left says more
 			l.fail(lostError(rank), everybody)
 		}
 	}

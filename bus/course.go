@@ -344,14 +344,19 @@ func (c *course) close() {
 	c.sums, c.memory = nil, tensor.Tensor{}
 }
 
-// fail ends the transfers that wait. It returns those that wait for nothing else. Under mu.
-func (c *course) fail(err error) (over []*pending) {
+// failAfter ends the transfers that wait for later rounds. It returns those that wait for nothing else. Under mu.
+func (c *course) failAfter(round uint64, err error) (over []*pending) {
+	rest := c.waiters[:0]
 	for _, w := range c.waiters {
-		if w.transfer.end(err) {
+		switch {
+		case w.round <= round:
+			rest = append(rest, w)
+		case w.transfer.end(err):
 			over = append(over, w.transfer)
 		}
 	}
-	c.waiters = nil
+	clear(c.waiters[len(rest):])
+	c.waiters = rest
 	return over
 }
 

@@ -334,7 +334,7 @@ func FuzzLetter(f *testing.F) {
 	for _, l := range []letter{
 		{kind: letterRegister, batch: "b", pair: "p", roster: 1 << 63, member: 3, attempt: 4, forms: []form{{[2]tensor.DType{12, 12}, tensor.ShapeOf(2, 3)}}},
 		{kind: letterFits, batch: "b", pair: "p", token: 9, attempts: []uint64{1, 2, 3}, forms: []form{{[2]tensor.DType{11, 12}, tensor.ShapeOf()}}},
-		{kind: letterFailed, batch: "b", pair: "p", failure: failure{"invalid", "why", 1 << 63}}, {kind: letterAsked, direction: 1, round: 7},
+		{kind: letterFailed, batch: "b", pair: "p", failure: failure{"invalid", "why", 1 << 63}}, {kind: letterAsked, direction: 1, rounds: [2]uint64{7, 8}},
 	} {
 		f.Add(l.encode())
 	}

@@ -24,7 +24,11 @@ type leg struct {
 	rounds  sync.WaitGroup   // that run
 	ready   bool             // all agents have made their plans
 	failed  error
-	ctx     context.Context // until it has failed
+	leaving error                 // why it ends after the rounds that are still possible; nil: it goes on
+	limits  [2]uint64             // the last of these rounds, by direction
+	gone    map[stepvan.Rank]bool // agents that have left it
+	tells   audience              // of its end
+	ctx     context.Context       // until it has failed
 	cancel  context.CancelFunc
 	planner chan struct{} // closed when no plan is being made; nil before
 	closed  chan struct{} // closed when nothing uses the memory any more
@@ -50,7 +54,7 @@ func (a *Agent) checkLeg(key legKey, r *roster, member int) error {
 func (a *Agent) join(key legKey, r *roster, p *place) {
 	l := a.legs[key]
 	if l == nil {
-		l = &leg{a: a, key: key, r: r, places: map[int]*place{}, closed: make(chan struct{})}
+		l = &leg{a: a, key: key, r: r, places: map[int]*place{}, gone: map[stepvan.Rank]bool{}, closed: make(chan struct{})}
 		l.ctx, l.cancel = context.WithCancel(a.ctx)
 		for d := range l.courses {
 			l.courses[d].asked = map[int]uint64{}
@@ -104,12 +108,15 @@ func (a *Agent) follow(from stepvan.Rank, m *letter) {
 			l.early[m.token] = m.failure.err()
 		}
 		if l.token != 0 && m.token == l.token || l.token == 0 && p != nil && p.attempt == m.attempt {
-			l.fail(m.failure.err(), otherLegs)
+			if l.token != 0 {
+				l.gone[from] = true
+			}
+			l.conclude(m.failure.err(), m.rounds, otherLegs)
 		}
 	case letterAsked:
 		if m.token == l.token && l.token != 0 {
 			c := &l.courses[m.direction]
-			c.announced[from] = max(c.announced[from], m.round)
+			c.announced[from] = max(c.announced[from], m.rounds[m.direction])
 		}
 	}
 }
@@ -164,19 +171,74 @@ func (l *leg) fail(err error, tell audience) {
 		l.tellAgent(l.r.leader(), err)
 	}
 	for d := range l.courses {
-		for _, w := range l.courses[d].fail(fmt.Errorf("Transfer: batch %q: pair %q: %w", l.key.batch, l.key.pair, err)) {
+		for _, w := range l.courses[d].failAfter(0, l.transferError(err)) {
 			a.spawn(w.tell)
 		}
 	}
 	for _, p := range l.places {
 		for _, other := range p.batch.parts {
-			if other.leg != nil && tell != nobody {
+			switch {
+			case other.leg == nil || tell == nobody:
+			case l.leaving != nil:
+				other.leg.conclude(err, other.leg.begun(), everybody)
+			default:
 				other.leg.fail(err, everybody)
 			}
 		}
 	}
 	a.spawn(l.close)
 	a.wake()
+}
+
+// conclude ends a leg for good, after the rounds that are still possible: another agent has left after so many rounds. A
+// round in which it has done its part does not need it any more. Under mu.
+func (l *leg) conclude(err error, rounds [2]uint64, tell audience) {
+	if l.failed != nil {
+		return
+	}
+	if l.leaving == nil {
+		l.leaving, l.limits = mark(err), rounds
+	}
+	l.tells = max(l.tells, tell)
+	for d := range l.courses {
+		c := &l.courses[d]
+		l.limits[d] = min(l.limits[d], rounds[d])
+		if c.busy && c.begun > l.limits[d] {
+			l.leaving = nil
+			l.fail(err, tell)
+			return
+		}
+		for _, w := range c.failAfter(l.limits[d], l.transferError(l.leaving)) {
+			l.a.spawn(w.tell)
+		}
+	}
+	l.settle()
+}
+
+// settle ends a leg that another agent has left, if no other round is possible. Under mu.
+func (l *leg) settle() {
+	if l.leaving == nil || l.courses[0].done < l.limits[0] || l.courses[1].done < l.limits[1] {
+		return
+	}
+	l.fail(l.leaving, l.tells)
+}
+
+// last is the last round that is possible in a direction. Under mu.
+func (l *leg) last(d int) uint64 {
+	if l.leaving == nil {
+		return ^uint64(0)
+	}
+	return l.limits[d]
+}
+
+// begun is how many rounds have begun, by direction. Under mu.
+func (l *leg) begun() [2]uint64 { return [2]uint64{l.courses[0].begun, l.courses[1].begun} }
+
+// done is how many rounds are over, by direction. Under mu.
+func (l *leg) done() [2]uint64 { return [2]uint64{l.courses[0].done, l.courses[1].done} }
+
+func (l *leg) transferError(err error) error {
+	return fmt.Errorf("Transfer: batch %q: pair %q: %w", l.key.batch, l.key.pair, err)
 }
 
 // tell tells the other agents that a leg has failed.
@@ -194,7 +256,7 @@ func (l *leg) tell(err error) {
 
 func (l *leg) tellAgent(to stepvan.Rank, err error) {
 	if to != l.a.self {
-		l.a.send(to, &letter{kind: letterFailed, batch: l.key.batch, pair: l.key.pair, roster: l.r.id, token: l.token, failure: failureOf(err)})
+		l.a.send(to, &letter{kind: letterFailed, batch: l.key.batch, pair: l.key.pair, roster: l.r.id, token: l.token, rounds: l.done(), failure: failureOf(err)})
 	}
 }
 

@@ -19,10 +19,10 @@ type letter struct {
 	kind        letterKind
 	batch, pair string
 	roster      uint64
-	token       uint64 // of the registration, once its leader has given one
-	member      int    // index in roster.all
-	attempt     uint64 // of the member
-	round       uint64
+	token       uint64    // of the registration, once its leader has given one
+	member      int       // index in roster.all
+	attempt     uint64    // of the member
+	rounds      [2]uint64 // by direction: that all ranks of an agent have asked for, or of letterFailed, that it has done
 	direction   int
 	failure     failure
 	attempts    []uint64 // of letterFits: of all members
@@ -53,11 +53,11 @@ type form struct {
 const maxLetter = 16 << 20
 
 func (l *letter) encode() []byte {
-	b := msgp.AppendArrayHeader(nil, 14)
+	b := msgp.AppendArrayHeader(nil, 15)
 	b = msgp.AppendUint64(b, uint64(l.kind))
 	b = msgp.AppendString(b, l.batch)
 	b = msgp.AppendString(b, l.pair)
-	for _, n := range []uint64{l.roster, l.token, uint64(l.member), l.attempt, l.round, uint64(l.direction)} {
+	for _, n := range []uint64{l.roster, l.token, uint64(l.member), l.attempt, l.rounds[0], l.rounds[1], uint64(l.direction)} {
 		b = msgp.AppendUint64(b, n)
 	}
 	b = l.failure.append(b)
@@ -81,12 +81,13 @@ func (l *letter) encode() []byte {
 // readLetter reads a letter. It trusts nothing.
 func readLetter(b []byte) (l letter, err error) {
 	f := payloadFields("letter", b)
-	f.tuple(14)
+	f.tuple(15)
 	l.kind = letterKind(f.nextNumber(uint64(letterEnd) - 1))
 	l.batch, l.pair = f.nextText(), f.nextText()
 	l.roster, l.token = f.nextNumber(1<<64-1), f.nextNumber(1<<64-1)
 	l.member, l.attempt = int(f.nextNumber(2*maxWorld)), f.nextNumber(1<<64-1)
-	l.round, l.direction = f.nextNumber(1<<64-1), int(f.nextNumber(1))
+	l.rounds = [2]uint64{f.nextNumber(1<<64 - 1), f.nextNumber(1<<64 - 1)}
+	l.direction = int(f.nextNumber(1))
 	l.failure = f.failure()
 	for range f.nextArray(2 * maxWorld) {
 		if l.attempts = append(l.attempts, f.nextNumber(1<<64-1)); f.err != nil {

@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,7 +24,7 @@ type round struct {
 // begin begins the next round once all ranks of this agent have asked for it. It returns nil before that. Under mu.
 func (l *leg) begin(d int) *round {
 	c := &l.courses[d]
-	if c.busy || l.failed != nil || l.asked(d, 0, 1) <= c.begun {
+	if c.busy || l.failed != nil || min(l.asked(d, 0, 1), l.last(d)) <= c.begun {
 		return nil
 	}
 	c.begun++
@@ -142,7 +143,7 @@ func (r *round) finish(err error) (over []*pending) {
 	c := &l.courses[r.d]
 	c.busy = false
 	if err != nil {
-		l.fail(fmt.Errorf("round %d from %s to %s: %w", r.number, l.r.sides[r.d].name, l.r.sides[1-r.d].name, err), everybody)
+		l.fail(fmt.Errorf("round %d from %s to %s: %w", r.number, l.r.sides[r.d].name, l.r.sides[1-r.d].name, cmp.Or(l.leaving, err)), everybody)
 		return nil
 	}
 	c.done = r.number
@@ -158,5 +159,6 @@ func (r *round) finish(err error) (over []*pending) {
 	clear(c.waiters[len(rest):])
 	c.waiters = rest
 	l.advance(r.d)
+	l.settle()
 	return over
 }

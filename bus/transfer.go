@@ -52,8 +52,12 @@ func (s *session) ask(t *Transfer, e envelope, done func(result)) (mine *round, 
 		if p.leg.failed != nil {
 			return nil, p.leg.failed
 		}
-		if d := p.direction(t.Type); p.leg.courses[d].ship == nil {
+		d := p.direction(t.Type)
+		if p.leg.courses[d].ship == nil {
 			return nil, p.leg.errNoPlan(d)
+		}
+		if p.leg.courses[d].asked[p.member] >= p.leg.last(d) {
+			return nil, p.leg.leaving
 		}
 	}
 	w := &pending{left: len(b.parts), done: done}
@@ -105,9 +109,11 @@ func (l *leg) announce(d int) {
 		return
 	}
 	c.announced[l.a.self] = round
+	var rounds [2]uint64
+	rounds[d] = round
 	for _, to := range l.r.agentsOf(1 - d) {
 		if to != l.a.self {
-			l.a.send(to, &letter{kind: letterAsked, batch: l.key.batch, pair: l.key.pair, roster: l.r.id, token: l.token, direction: d, round: round})
+			l.a.send(to, &letter{kind: letterAsked, batch: l.key.batch, pair: l.key.pair, roster: l.r.id, token: l.token, direction: d, rounds: rounds})
 		}
 	}
 }
@@ -121,6 +127,9 @@ func (p *place) offered() bool {
 		return false
 	}
 	next := c.asked[p.member] + 1
+	if next > l.last(d) {
+		return false
+	}
 	if !l.r.mixed {
 		version, ok := c.ship.Offered()
 		return ok && version >= next
