@@ -51,7 +51,9 @@ type Agent struct {
 	ctx    context.Context // until Close
 	cancel context.CancelFunc
 	work   sync.WaitGroup
-	stop   func() // of the letters
+
+	closing sync.Once
+	stop    func() // of the letters
 
 	mu          sync.Mutex
 	changed     chan struct{} // closed at the next change of what follows
@@ -69,6 +71,7 @@ type Agent struct {
 	refusals    []refusal
 	outgoing    map[stepvan.Rank]*outgoing
 	partial     map[stepvan.Rank][]byte // letters of which more is to come
+	silent      map[stepvan.Rank]bool   // agents that have not answered letterEcho
 }
 
 // boardPrefix is the beginning of the keys of all agents.
@@ -95,7 +98,7 @@ func NewAgent(ctx context.Context, p *peer.Peer, b Board, o Options) (*Agent, er
 		p: p, board: b, opt: o, self: p.Rank(), changed: make(chan struct{}),
 		entries: map[string]rankEntry{}, living: map[stepvan.Rank]bool{}, clients: map[uint64]*session{}, rosters: map[uint64]*roster{},
 		legs: map[legKey]*leg{}, collections: map[collectionKey]*collection{}, outgoing: map[stepvan.Rank]*outgoing{},
-		partial: map[stepvan.Rank][]byte{},
+		partial: map[stepvan.Rank][]byte{}, silent: map[stepvan.Rank]bool{},
 	}
 	a.ctx, a.cancel = context.WithCancel(context.Background())
 	stop, err := p.Listen(topic, a.receive)
@@ -199,7 +202,7 @@ func (a *Agent) end(err error) {
 }
 
 // Close ends the agent. Its clients get [stepvan.ErrClosed], and the agents of their partners an error that names it.
-// Close waits until nothing uses the memory of the clients.
+// Close waits until nothing uses the memory of the clients. After an error it may be called again, and waits again.
 func (a *Agent) Close(ctx context.Context) error {
 	a.mu.Lock()
 	if a.over == nil {
@@ -218,9 +221,23 @@ func (a *Agent) Close(ctx context.Context) error {
 	for _, s := range all {
 		failed = errors.Join(failed, s.close(ctx, errClosedAgent))
 	}
-	if a.ctx.Err() != nil {
-		return failed
+	a.closing.Do(func() { a.leave(ctx) })
+	over := make(chan struct{})
+	go func() {
+		a.work.Wait()
+		close(over)
+	}()
+	select {
+	case <-over:
+	case <-ctx.Done():
+		failed = errors.Join(failed, errs.Late("agent: other peers still use the memory of batches: close it again, or stop the node", ctx.Err()))
 	}
+	return failed
+}
+
+// leave takes the agent off the board, and fails what is left.
+func (a *Agent) leave(ctx context.Context) {
+	a.awaitReaders(ctx) // what the board says of this agent must not overtake its letters
 	a.mu.Lock()
 	var keys []string
 	for key, n := range a.entries {
@@ -239,17 +256,6 @@ func (a *Agent) Close(ctx context.Context) error {
 	a.mu.Lock()
 	a.finished = true
 	a.mu.Unlock()
-	over := make(chan struct{})
-	go func() {
-		a.work.Wait()
-		close(over)
-	}()
-	select {
-	case <-over:
-	case <-ctx.Done():
-		failed = errors.Join(failed, errs.Late("agent: other peers still use the memory of batches: stop the node", ctx.Err()))
-	}
-	return failed
 }
 
 // spawn has a goroutine call f. Close waits for it. Under mu.

@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -72,17 +73,41 @@ func TestRanksThatLeaveEarly(t *testing.T) {
 					require.Equal(t, x.from[i], x.got[i])
 				}
 				for _, s := range []*job{x.a, x.b} {
+					eventually(t, func() bool { // the letter may still be on its way
+						status, err := s.clients[1].Do(within(t), &QueryStatus{BatchID: "step", StateName: StateStatus})
+						return err == nil && status.State == Failed
+					})
 					kind := map[*job]TransferType{x.a: Send, x.b: Recv}[s]
 					_, err := s.clients[1].Do(within(t), &Transfer{BatchID: "step", Type: kind})
 					require.ErrorIs(t, err, stepvan.ErrPeerLost)
 					require.ErrorContains(t, err, "peer 0")
-					status, err := s.clients[1].Do(within(t), &QueryStatus{BatchID: "step", StateName: StateStatus})
-					require.NoError(t, err)
-					require.Equal(t, Failed, status.State)
 				}
 				cleanupAll(t, "step", &job{clients: []*Client{x.b.clients[0], x.a.clients[1], x.b.clients[1]}})
 				x.nothingLeft(t)
 			})
 		}
 	}
+}
+
+// An agent that waits in vain for those that use the memory of its clients waits again when it is closed again.
+func TestAgentsAreClosedAgain(t *testing.T) {
+	x := newDuo(t, pairtest.Mem(), Options{})
+	a := x.agents[0]
+	a.mu.Lock()
+	l := a.legs[legKey{"step", "p"}]
+	l.rounds.Add(1) // a round that does not end
+	a.mu.Unlock()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 2 {
+		err := a.Close(ended)
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorContains(t, err, "close it again")
+	}
+	l.rounds.Done()
+	require.NoError(t, a.Close(within(t)))
+	require.NoError(t, a.Close(within(t)))
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	require.ErrorIs(t, l.failed, stepvan.ErrPeerLost)
 }

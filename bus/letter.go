@@ -40,6 +40,8 @@ const (
 	letterFailed                         // to all agents of the roster
 	letterAsked                          // to the receiving agents of a mixed roster: a round may come
 	letterRefused                        // to the leader: an agent does not let its rank register
+	letterEcho                           // to any agent: answer this, after all that came before
+	letterEchoed                         // the answer
 	letterEnd
 )
 
@@ -330,8 +332,46 @@ func (a *Agent) read(from stepvan.Rank, b []byte) {
 	switch l.kind {
 	case letterRegister, letterWithdraw, letterReady, letterRefused:
 		a.lead(from, &l)
+	case letterEcho:
+		a.send(from, &letter{kind: letterEchoed})
+	case letterEchoed:
+		delete(a.silent, from)
+		a.wake()
 	default:
 		a.follow(from, &l)
+	}
+}
+
+// awaitReaders waits a while until the agents of all pairs have read what this one has sent.
+func (a *Agent) awaitReaders(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, r := range a.rosters {
+		for _, to := range r.agents() {
+			if to != a.self && !a.silent[to] {
+				a.silent[to] = true
+				a.send(to, &letter{kind: letterEcho})
+			}
+		}
+	}
+	for ctx.Err() == nil {
+		for rank := range a.silent {
+			if !a.living[rank] {
+				delete(a.silent, rank)
+			}
+		}
+		if len(a.silent) == 0 {
+			return
+		}
+		changed := a.changed
+		a.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+		a.mu.Lock()
 	}
 }
 

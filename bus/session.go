@@ -32,7 +32,6 @@ type session struct {
 	batches  map[batchKey]*batch
 	memories memories
 	closing  sync.Once
-	closed   error
 }
 
 // envelope is a command on its way to the agent, with what is not in its bytes.
@@ -322,15 +321,34 @@ func (s *session) follow(tensors []TensorOfPair, lane string) (before []<-chan s
 }
 
 // close ends a session. What it has not completed fails with why, and so do its batches, at all agents. It returns when
-// nothing uses its memory any more.
+// nothing uses its memory any more. After an error it may be called again.
 func (s *session) close(ctx context.Context, why error) error {
-	s.closing.Do(func() { s.closed = s.end(ctx, why) })
-	return s.closed
-}
-
-func (s *session) end(ctx context.Context, why error) error {
+	s.closing.Do(func() { s.end(why) })
 	a := s.a
 	gone := fmt.Errorf("a client of peer %d has ended: %w: %w", a.self, stepvan.ErrPeerLost, why)
+	a.mu.Lock()
+	var all []*batch
+	for _, b := range s.batches {
+		all = append(all, b)
+	}
+	a.mu.Unlock()
+	var failed error
+	for _, b := range all {
+		failed = errors.Join(failed, b.end(ctx, gone, everybody))
+	}
+	s.tasks.Wait()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s.memories.releaseAll()
+	if failed == nil {
+		delete(a.clients, s.id)
+	}
+	return failed
+}
+
+// end fails what a session has not completed, and says on the board that its ranks are gone.
+func (s *session) end(why error) {
+	a := s.a
 	a.mu.Lock()
 	s.ended = true
 	if s.room != nil {
@@ -347,10 +365,6 @@ func (s *session) end(ctx context.Context, why error) error {
 			entries = append(entries, n)
 		}
 	}
-	var all []*batch
-	for _, b := range s.batches {
-		all = append(all, b)
-	}
 	a.mu.Unlock()
 	s.cancel(why)
 	for _, n := range entries {
@@ -362,16 +376,6 @@ func (s *session) end(ctx context.Context, why error) error {
 		_ = a.board.Remove(short, n.key())
 		cancel()
 	}
-	var failed error
-	for _, b := range all {
-		failed = errors.Join(failed, b.end(ctx, gone, everybody))
-	}
-	s.tasks.Wait()
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	s.memories.releaseAll()
-	delete(a.clients, s.id)
-	return failed
 }
 
 // place implements transport.
