@@ -5,9 +5,9 @@
 #   scripts/oracle.sh [record|install|refit|bus]
 #
 # It makes the recordings anew, which must be the bytes in layout/testdata and bus/testdata. Then it compares thousands
-# of further cases, and runs refits over the wheel: Megatron-core's own, and one between two jobs of torchrun. With
-# refit it does only that, and with bus only what needs msgspec. With record it writes the recordings instead, and with
-# install it only installs.
+# of further cases, and runs refits over the wheel: Megatron-core's own, and between two jobs of torchrun, also over the
+# tensor bus. With refit it does only that, and with bus only what needs msgspec. With record it writes the recordings
+# instead, and with install it only installs.
 #
 # ORACLE_PYTHON names the interpreter. ORACLE_SEED is the seed of the further cases.
 set -euo pipefail
@@ -185,17 +185,20 @@ refit() {
 		return 1
 	}
 	grep -o 'rank .*same bytes' "$log" | sort
-	torchrun_jobs "$wheel"
+	torchrun_jobs "$wheel" refit_torchrun train:4 serve:3
+	# The bus needs msgspec, whose environment has nothing else.
+	torchrun_jobs "$wheel:$bus/lib/python3.12/site-packages" bus_torchrun train:4 serve:2
 }
 
-# torchrun_jobs WHEEL runs a refit between two jobs of torchrun.
+# torchrun_jobs WHEEL NAME SIDE:SIZE... runs a program between two jobs of torchrun.
 torchrun_jobs() {
-	local log=$logs/refit-torchrun.log port side status=0 jobs=()
+	local wheel=$1 name=$2 log=$logs/$2.log port side status=0 jobs=()
+	shift 2
 	port=$("$env/bin/python" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
-	for side in train:4 serve:3; do
-		CUDA_VISIBLE_DEVICES='' OMP_NUM_THREADS=1 GLOO_SOCKET_IFNAME=lo PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$1 \
+	for side in "$@"; do
+		CUDA_VISIBLE_DEVICES='' OMP_NUM_THREADS=1 GLOO_SOCKET_IFNAME=lo PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$wheel \
 			timeout --kill-after=20 300 "$env/bin/torchrun" --standalone --nproc_per_node "${side#*:}" \
-			"$PWD/scripts/oracle/refit_torchrun.py" "${side%:*}" "127.0.0.1:$port" >"$log.${side%:*}" 2>&1 </dev/null &
+			"$PWD/scripts/oracle/$name.py" "${side%:*}" "127.0.0.1:$port" >"$log.${side%:*}" 2>&1 </dev/null &
 		jobs+=("$!")
 	done
 	for side in "${jobs[@]}"; do
@@ -203,7 +206,7 @@ torchrun_jobs() {
 	done
 	if [[ $status != 0 ]]; then
 		tail -n 60 "$log".*
-		echo "refit_torchrun.py has failed: the whole output is in $log.*" >&2
+		echo "$name.py has failed: the whole output is in $log.*" >&2
 		return 1
 	fi
 	grep -ho 'peer .*both jobs' "$log".* | sort
@@ -238,6 +241,7 @@ bus)
 	;;
 refit)
 	scripts/go.sh
+	prepare_bus
 	prepare
 	refit
 	;;

@@ -62,7 +62,7 @@ def train(node: stepvan.Node, client: TensorBusClient, options: argparse.Namespa
             if step == options.spoil and rank < model.TP:
                 parts["norm"][0] += 1
             batch.transfer("send", blocking=True, timeout=WAIT)
-        node.barrier(timeout=WAIT)  # a process that leaves ends the rounds of the others
+        node.barrier(timeout=WAIT)  # the scheduler is in one of the trainers
     return 0
 
 
