@@ -221,7 +221,7 @@ func (a *Agent) Close(ctx context.Context) error {
 	for _, s := range all {
 		failed = errors.Join(failed, s.close(ctx, errClosedAgent))
 	}
-	a.closing.Do(func() { a.leave(ctx) })
+	a.closing.Do(func() { leave(ctx, a) })
 	over := make(chan struct{})
 	go func() {
 		a.work.Wait()
@@ -235,9 +235,9 @@ func (a *Agent) Close(ctx context.Context) error {
 	return failed
 }
 
-// leave takes the agent off the board, and fails what is left.
-func (a *Agent) leave(ctx context.Context) {
-	a.awaitReaders(ctx) // what the board says of this agent must not overtake its letters
+// leave takes an agent off the board, and fails what is left.
+func leave(ctx context.Context, a *Agent) {
+	awaitReaders(ctx, a) // what the board says of this agent must not overtake its letters
 	a.mu.Lock()
 	var keys []string
 	for key, n := range a.entries {

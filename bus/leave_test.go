@@ -12,8 +12,8 @@ import (
 	"github.com/stepvan/stepvan/tensor"
 )
 
-// halves is a pair of two ranks on each side, each with an agent of its own. Rank i of one side has the elements of rank
-// i of the other, so that the two halves of a round need nothing of each other.
+// halves is a pair of two ranks on each side, each with an agent of its own. Rank i of one side has the elements of
+// rank i of the other, so that the two halves of a round need nothing of each other.
 type halves struct {
 	*town
 	a, b *job

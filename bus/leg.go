@@ -24,7 +24,7 @@ type leg struct {
 	rounds  sync.WaitGroup   // that run
 	ready   bool             // all agents have made their plans
 	failed  error
-	leaving error                 // why it ends after the rounds that are still possible; nil: it goes on
+	leaving error                 // why it ends after the rounds that are still possible; nil: it continues
 	limits  [2]uint64             // the last of these rounds, by direction
 	gone    map[stepvan.Rank]bool // agents that have left it
 	tells   audience              // of its end
@@ -190,8 +190,8 @@ func (l *leg) fail(err error, tell audience) {
 	a.wake()
 }
 
-// conclude ends a leg for good, after the rounds that are still possible: another agent has left after so many rounds. A
-// round in which it has done its part does not need it any more. Under mu.
+// conclude ends a leg for good, after the rounds that are still possible: another agent has left after so many rounds.
+// A round in which it has done its part does not need it any more. Under mu.
 func (l *leg) conclude(err error, rounds [2]uint64, tell audience) {
 	if l.failed != nil {
 		return

@@ -342,8 +342,8 @@ func (a *Agent) read(from stepvan.Rank, b []byte) {
 	}
 }
 
-// awaitReaders waits a while until the agents of all pairs have read what this one has sent.
-func (a *Agent) awaitReaders(ctx context.Context) {
+// awaitReaders waits a while until the agents of all pairs have read what an agent has sent.
+func awaitReaders(ctx context.Context, a *Agent) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	a.mu.Lock()

@@ -205,7 +205,7 @@ def test_an_agent_that_is_stopped(agents, monkeypatch):
 
 
 def test_an_agent_that_is_silent(agents):
-    """Its clients give it up, whoever waits. One that lives may let commands wait for others."""
+    """Its clients give it up, whatever they wait for. One that lives may let commands wait for others."""
     x = agents(1)
     patient, a = x.client(0, silence=0.5), x.client(0, 1, silence=0.5)
     waiting = patient.init_pair("late", "x", "y", 1, blocking=False)

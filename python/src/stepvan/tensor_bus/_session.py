@@ -441,7 +441,7 @@ class Session:
                 self._rouse(False)
 
     def _receive(self) -> None:
-        """Takes what has come. The caller holds _reading. What was interrupted halfway has lost its place, so it ends."""
+        """Takes what has come. The caller holds _reading. A read that was interrupted halfway ends the session."""
         if self._over.over():
             return
         whole = False
