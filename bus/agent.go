@@ -71,7 +71,6 @@ type Agent struct {
 	refusals    []refusal
 	outgoing    map[stepvan.Rank]*outgoing
 	partial     map[stepvan.Rank][]byte // letters of which more is to come
-	silent      map[stepvan.Rank]bool   // agents that have not answered letterEcho
 }
 
 // boardPrefix is the beginning of the keys of all agents.
@@ -98,7 +97,7 @@ func NewAgent(ctx context.Context, p *peer.Peer, b Board, o Options) (*Agent, er
 		p: p, board: b, opt: o, self: p.Rank(), changed: make(chan struct{}),
 		entries: map[string]rankEntry{}, living: map[stepvan.Rank]bool{}, clients: map[uint64]*session{}, rosters: map[uint64]*roster{},
 		legs: map[legKey]*leg{}, collections: map[collectionKey]*collection{}, outgoing: map[stepvan.Rank]*outgoing{},
-		partial: map[stepvan.Rank][]byte{}, silent: map[stepvan.Rank]bool{},
+		partial: map[stepvan.Rank][]byte{},
 	}
 	a.ctx, a.cancel = context.WithCancel(context.Background())
 	stop, err := p.Listen(topic, a.receive)

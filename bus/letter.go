@@ -232,6 +232,7 @@ func (e *remoteError) Unwrap() error { return e.kind }
 type outgoing struct {
 	queue  [][]byte
 	active bool // a goroutine sends
+	silent bool // the agent has not answered letterEcho
 }
 
 // Parts of a letter that is longer than a mail.
@@ -335,7 +336,9 @@ func (a *Agent) read(from stepvan.Rank, b []byte) {
 	case letterEcho:
 		a.send(from, &letter{kind: letterEchoed})
 	case letterEchoed:
-		delete(a.silent, from)
+		if o := a.outgoing[from]; o != nil {
+			o.silent = false
+		}
 		a.wake()
 	default:
 		a.follow(from, &l)
@@ -350,19 +353,18 @@ func awaitReaders(ctx context.Context, a *Agent) {
 	defer a.mu.Unlock()
 	for _, r := range a.rosters {
 		for _, to := range r.agents() {
-			if to != a.self && !a.silent[to] {
-				a.silent[to] = true
+			if to != a.self && (a.outgoing[to] == nil || !a.outgoing[to].silent) {
 				a.send(to, &letter{kind: letterEcho})
+				a.outgoing[to].silent = true
 			}
 		}
 	}
 	for ctx.Err() == nil {
-		for rank := range a.silent {
-			if !a.living[rank] {
-				delete(a.silent, rank)
-			}
+		silent := false
+		for rank, o := range a.outgoing {
+			silent = silent || o.silent && a.living[rank]
 		}
-		if len(a.silent) == 0 {
+		if !silent {
 			return
 		}
 		changed := a.changed
