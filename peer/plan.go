@@ -456,9 +456,10 @@ func (pl *Plan) Close(ctx context.Context) error {
 	return nil
 }
 
-// abandon is the end of Close at a node that has stopped. Its peers reach nothing, and its own copies end with the
-// chunks that are being copied.
+// abandon is the end of Close at a node that has stopped. Its peers take nothing that they copy after the end of their
+// session, and its own copies end with the chunks that are being copied.
 func (pl *Plan) abandon() {
+	_ = pl.p.link.Abort() // waits until all sessions have ended, since somebody closes them already
 	for !pl.tryAbandon() {
 		runtime.Gosched()
 	}

@@ -49,7 +49,6 @@ type peerProgram struct {
 	p     *peer.Peer
 
 	deaths      chan string    // names of the dead
-	ending      atomic.Bool    // a signal ends the nodes
 	interrupted chan struct{}  // closed when a signal has ended the nodes
 	later       sync.WaitGroup // memory that is given back in the background
 }
@@ -122,7 +121,6 @@ func (x *peerProgram) stop(ctx context.Context) (err error) {
 
 // interrupt ends everything at once, whatever the program is doing.
 func (x *peerProgram) interrupt() {
-	x.ending.Store(true)
 	gone, cancel := context.WithCancel(x.ctx)
 	cancel()
 	if x.job.Peer.Leaves {
@@ -420,9 +418,7 @@ func (e *refit) free() {
 		}
 	}
 	for i := range e.src { // nobody reads them any more, however late
-		if !e.x.ending.Load() { // a program that is interrupted ends, and writes nothing
-			e.src[i] = -7
-		}
+		e.src[i] = -7
 	}
 	for _, t := range e.regions {
 		err := t.Region().Close()
