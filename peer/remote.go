@@ -3,6 +3,8 @@ package peer
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
@@ -104,6 +106,31 @@ func (p *Peer) Connect(ctx context.Context, ranks ...stepvan.Rank) error {
 		}
 	}
 	return nil
+}
+
+// Flush waits until nothing that was sent waits for a connection. Without that, a node that leaves would take its last
+// messages along.
+func (s *Service) Flush(ctx context.Context) {
+	p := s.peer
+	p.mu.Lock()
+	all := slices.Collect(maps.Values(p.ids))
+	p.unlock()
+	for _, r := range all {
+		for {
+			p.mu.Lock()
+			waits := r.dead == nil && r.session == nil && !r.backlog.empty()
+			changed := r.awaitChange()
+			p.unlock()
+			if !waits {
+				break
+			}
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
 }
 
 // await waits for the session with a peer.

@@ -146,3 +146,26 @@ func TestAPeerThatHasLeftIsNotWaitedFor(t *testing.T) {
 		})
 	}
 }
+
+// Mail that was sent before the stop arrives, also where it waits for its connection.
+func TestMailBeforeTheStopArrives(t *testing.T) {
+	for _, van := range vans() {
+		t.Run(van.name, func(t *testing.T) {
+			for range 10 {
+				c := start(t, van, shape{peers: 2})
+				came := make(chan string, 1)
+				stop, err := c.peers[1].Peer().Listen("topic", func(_ stepvan.Rank, body []byte) { came <- string(body) })
+				require.NoError(t, err)
+				require.NoError(t, c.peers[0].Peer().Mail(1, "topic", []byte("last")))
+				c.stop()
+				select {
+				case body := <-came:
+					require.Equal(t, "last", body)
+				default:
+					t.Fatal("the mail was lost")
+				}
+				stop()
+			}
+		})
+	}
+}

@@ -152,6 +152,9 @@ func (n *Node) leave(ctx context.Context) error {
 		if m.cluster == nil { // the start failed before
 			return nil
 		}
+		if m.peer != nil {
+			m.peer.Flush(ctx)
+		}
 		return m.cluster.Stop(ctx)
 	})
 }
