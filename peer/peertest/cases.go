@@ -464,33 +464,9 @@ func deathInARun(m *member) {
 	m.wait(h, err)
 	m.want(x.plan.Version() == 1 && x.whole(1), "version 1 is not whole, or not served")
 	m.waitForAll()
-	last := uint64(1)
-	if m.rank == m.size-1 {
-		go func() { m.dies(3 * time.Millisecond) }()
-	}
-	for version := uint64(2); ; version++ {
-		m.must(m.ctx.Err(), "nobody dies")
-		x.write(version)
-		h, err := x.plan.Begin(version)
-		if err == nil {
-			begun := time.Now()
-			err = h.Wait(m.ctx)
-			m.want(err == nil || time.Since(begun) < noticeTime+time.Second, "the death was told after %v", time.Since(begun))
-		}
-		v := x.plan.Version()
-		m.want(v == 0 || v == version || v == last, "version %d is served, want 0, %d or %d", v, version, last)
-		m.want(v == 0 || x.whole(v), "version %d is served, and is not whole", v)
-		m.want(err != nil || v == version, "a run of version %d ends well, and version %d is served", version, v)
-		if err != nil {
-			if m.rank == m.size-1 {
-				<-m.dead
-				m.must(x.plan.Close(m.ctx), "close a plan")
-				return
-			}
-			m.names(err)
-			break
-		}
-		last = version
+	last, dead := dying{x.plan, x.write, x.whole, m.names}.run(m)
+	if dead {
+		return
 	}
 	if _, err := x.plan.Begin(last + 9); err == nil {
 		m.fail("a plan runs after the death of a peer")
@@ -501,6 +477,48 @@ func deathInARun(m *member) {
 	y.run(1)
 	m.must(y.plan.Close(m.ctx), "close a plan")
 	m.waitForAll()
+}
+
+// dying is a plan, whose version 1 is whole, and which runs until the last member dies.
+type dying struct {
+	plan  Plan
+	write func(version uint64)
+	whole func(version uint64) bool
+	names func(error) // looks at the error of a run that has ended by the death
+}
+
+// run returns the last version that is whole, and whether this member is the dead one. Nobody serves a mixture, and the
+// others hear of the death in time.
+func (d dying) run(m *member) (last uint64, dead bool) {
+	if m.rank == m.size-1 {
+		go func() { m.dies(3 * time.Millisecond) }()
+	}
+	last = 1
+	for version := uint64(2); ; version++ {
+		m.must(m.ctx.Err(), "nobody dies")
+		d.write(version)
+		h, err := d.plan.Begin(version)
+		if err == nil {
+			begun := time.Now()
+			err = h.Wait(m.ctx)
+			m.want(err == nil || time.Since(begun) < noticeTime+time.Second, "the death was told after %v", time.Since(begun))
+		}
+		v := d.plan.Version()
+		m.want(v == 0 || v == version || v == last, "version %d is served, want 0, %d or %d", v, version, last)
+		m.want(v == 0 || d.whole(v), "version %d is served, and is not whole", v)
+		m.want(err != nil || v == version, "a run of version %d ends well, and version %d is served", version, v)
+		switch {
+		case err == nil:
+			last = version
+		case m.rank == m.size-1:
+			<-m.dead
+			m.must(d.plan.Close(m.ctx), "close a plan")
+			return last, true
+		default:
+			d.names(err)
+			return last, false
+		}
+	}
 }
 
 func deathInADraft(m *member) {

@@ -199,33 +199,8 @@ func (chainCase) death(m *member) {
 	m.wait(h, err)
 	m.want(x.whole(1), "version 1 is not whole")
 	m.waitForAll()
-	if m.rank == m.size-1 {
-		go func() { m.dies(3 * time.Millisecond) }()
-	}
-	last := uint64(1)
-	for version := uint64(2); ; version++ {
-		m.must(m.ctx.Err(), "nobody dies")
-		x.write(version)
-		h, err := x.plan.Begin(version)
-		if err == nil {
-			begun := time.Now()
-			err = h.Wait(m.ctx)
-			m.want(err == nil || time.Since(begun) < noticeTime+time.Second, "the death was told after %v", time.Since(begun))
-		}
-		v := x.plan.Version()
-		m.want(v == 0 || v == version || v == last, "version %d is served, want 0, %d or %d", v, version, last)
-		m.want(v == 0 || x.whole(v), "version %d is served, and is not whole", v)
-		m.want(err != nil || v == version, "a run of version %d ends well, and version %d is served", version, v)
-		if err != nil {
-			if m.rank == m.size-1 {
-				<-m.dead
-				m.must(x.plan.Close(m.ctx), "close a plan")
-				return
-			}
-			x.namesDead(err)
-			break
-		}
-		last = version
+	if _, dead := (dying{x.plan, x.write, x.whole, x.namesDead}).run(m); dead {
+		return
 	}
 	m.must(x.plan.Close(m.ctx), "close a plan")
 	y := newSpreading(m, []spread{{1, 50, 90, []int{0, 2}}}, heap, heap)

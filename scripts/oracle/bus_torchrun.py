@@ -7,63 +7,18 @@ The trainers divide the model by FSDP2 and tensor parallelism, and take a step o
 divides it by tensor parallelism alone. After each round all six compare the hashes of whole tensors.
 """
 
-import hashlib
 import sys
 
 import stepvan
-import torch
 import torch.distributed as dist
+from divided import digest, served, trainer
 from stepvan.tensor_bus import Agent
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import Replicate, Shard, distribute_tensor
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.distributed.tensor import Shard
 
 ROUNDS = 3
 SIZES = {"train": 4, "serve": 2}
 WAIT = 60.0
-
-
-class Model(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first = torch.nn.Linear(37, 48)
-        self.second = torch.nn.Linear(48, 22)
-
-    def forward(self, x):
-        return self.second(self.first(x).relu())
-
-
-def trainer():
-    """The tensors of a trainer, and what takes a step."""
-    torch.manual_seed(0)
-    model = Model()
-    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
-    parallelize_module(model, mesh["tp"], {"first": ColwiseParallel(), "second": RowwiseParallel()})
-    fully_shard(model, mesh=mesh["dp"])
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-
-    def step():
-        optimizer.zero_grad()
-        model(torch.randn(8, 37)).square().mean().backward()
-        optimizer.step()
-
-    return model, step
-
-
-def served():
-    """Tensors of the other job: each process has a part of the rows of one matrix and of the columns of the other."""
-    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
-    placements = {"first.weight": Shard(0), "first.bias": Shard(0), "second.weight": Shard(1)}
-    empty = Model().state_dict()
-    return {name: distribute_tensor(torch.zeros_like(x), mesh, [placements.get(name, Replicate())]) for name, x in empty.items()}
-
-
-def digest(tensors):
-    hashed = hashlib.sha256()
-    for name in sorted(tensors):
-        hashed.update(tensors[name].full_tensor().detach().numpy().tobytes())
-    return hashed.digest()
+PLACEMENTS = {"first.weight": Shard(0), "first.bias": Shard(0), "second.weight": Shard(1)}
 
 
 def main():
@@ -78,7 +33,7 @@ def main():
             stepvan.share_(model, node)
             tensors = model.state_dict()
         else:
-            tensors = served()
+            tensors = served(PLACEMENTS)
         opened = [
             client.init_pair(name, side, other, SIZES[side], x.device_mesh, x.placements, blocking=False, timeout=WAIT)
             for name, x in sorted(tensors.items())

@@ -7,60 +7,15 @@ The trainers divide the model by FSDP2 and tensor parallelism, and take a step o
 divides its tensors unevenly over three processes. After each version all seven compare the hashes of whole tensors.
 """
 
-import hashlib
 import sys
 
 import stepvan
-import torch
 import torch.distributed as dist
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import Replicate, Shard, distribute_tensor
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from divided import digest, served, trainer
+from torch.distributed.tensor import Shard
 
 VERSIONS = 3
-
-
-class Model(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first = torch.nn.Linear(37, 48)
-        self.second = torch.nn.Linear(48, 21)
-
-    def forward(self, x):
-        return self.second(self.first(x).relu())
-
-
-def trainer():
-    """The model of a trainer, and what takes a step."""
-    torch.manual_seed(0)
-    model = Model()
-    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
-    parallelize_module(model, mesh["tp"], {"first": ColwiseParallel(), "second": RowwiseParallel()})
-    fully_shard(model, mesh=mesh["dp"])
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-
-    def step():
-        optimizer.zero_grad()
-        model(torch.randn(8, 37)).square().mean().backward()
-        optimizer.step()
-
-    return model, step
-
-
-def served():
-    """Tensors of the other job: matrices are divided by columns or rows, and each process has all of the biases."""
-    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
-    placements = {"first.weight": Shard(1), "second.weight": Shard(0)}
-    empty = Model().state_dict()
-    return {name: distribute_tensor(torch.zeros_like(x), mesh, [placements.get(name, Replicate())]) for name, x in empty.items()}
-
-
-def digest(tensors):
-    hashed = hashlib.sha256()
-    for name in sorted(tensors):
-        hashed.update(tensors[name].full_tensor().detach().numpy().tobytes())
-    return hashed.digest()
+PLACEMENTS = {"first.weight": Shard(1), "second.weight": Shard(0)}
 
 
 def main():
@@ -74,7 +29,7 @@ def main():
             stepvan.share_(model, node)
             tensors = model.state_dict()
         else:
-            tensors = served()
+            tensors = served(PLACEMENTS)
         seen = set()
         everybody = peer.group(range(peer.size))
         with peer.match("weights", tensors if trains else None, None if trains else tensors) as plan:
