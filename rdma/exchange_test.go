@@ -143,11 +143,21 @@ func (x *layer) counts() (ofServer, ofWorkers rdma.Counts) {
 // cost is what one side posts for an exchange.
 type cost struct{ doorbells, requests, signaled int }
 
-func costOf(c rdma.Counts) cost { return cost{int(c.Doorbells), int(c.Requests), int(c.Signaled)} }
+// extra returns how many acknowledgements travelled alone beside the messages that want is the cost of: each is one
+// request with a doorbell of its own. They do that when an exchange takes milliseconds, as on a busy machine. All else
+// that got has more or less than want is an error. One request of many is signaled, whichever it is.
+func (want cost) extra(t *testing.T, c rdma.Counts) int {
+	t.Helper()
+	got := cost{int(c.Doorbells), int(c.Requests), int(c.Signaled)}
+	extra := got.doorbells - want.doorbells
+	require.GreaterOrEqual(t, extra, 0, "%v", got)
+	require.Equal(t, want.requests+extra, got.requests, "%v", got)
+	require.LessOrEqual(t, got.signaled, want.signaled+extra+1, "%v", got)
+	return extra
+}
 
 // An exchange of worker and server costs what the messages of their vans cost, and nothing else: no other message, no
-// read, no registration, no grant, no allocation. A few exchanges may cost more. An acknowledgement travels alone when
-// its exchange takes milliseconds, and one request of many is signaled.
+// read, no registration, no grant, no allocation.
 func TestAnExchangeCostsItsMessages(t *testing.T) {
 	for name, c := range map[string]struct {
 		push, pull int64
@@ -161,25 +171,25 @@ func TestAnExchangeCostsItsMessages(t *testing.T) {
 			x := newLayer(t, 1, c.push, c.pull)
 			x.settle()
 			const n = 32
-			seen := map[cost]int{}
 			bytes := map[uint64]int{}
 			for range n {
 				s, w := x.counts()
 				x.exchange()
 				ofServer, ofWorker := x.counts()
 				s, w = ofServer.Since(s), ofWorker.Since(w)
-				seen[costOf(s)]++
-				seen[costOf(w)]++
-				bytes[w.Bytes]++
+				require.LessOrEqual(t, c.each.extra(t, s), 1)
+				if c.each.extra(t, w) == 0 {
+					bytes[w.Bytes]++
+				}
 				for _, side := range []rdma.Counts{s, w} {
 					require.Zero(t, side.Reads)
 					require.Zero(t, side.Regions)
 					require.Zero(t, side.Grants)
 				}
 			}
-			require.Greater(t, seen[c.each], n, "%v", seen) // of 2n
-			if c.head > 0 {                                 // package bench gives its limit messages of this length
-				require.Greater(t, bytes[uint64(c.push)+c.head], n/2, "%v", bytes)
+			if c.head > 0 { // package bench gives its limit messages of this length
+				require.NotZero(t, bytes[uint64(c.push)+c.head], "%v", bytes)
+				require.Len(t, bytes, 1)
 			}
 			if allocated := testing.AllocsPerRun(n, x.exchange); !Race {
 				require.Zero(t, allocated)
@@ -193,18 +203,15 @@ func TestAnswersToEightWorkersAreEightDoorbells(t *testing.T) {
 	const workers = 8
 	x := newLayer(t, workers, 4<<10, 8<<10)
 	x.settle()
-	want, seen := cost{doorbells: workers, requests: 2 * workers, signaled: workers}, map[cost]int{}
+	want := cost{doorbells: workers, requests: 2 * workers, signaled: workers}
 	for range 16 {
 		x.ask()
 		before, _ := x.counts()
 		x.answer()
 		after, _ := x.counts()
-		got := costOf(after.Since(before))
-		require.GreaterOrEqual(t, got.doorbells, want.doorbells)
-		seen[got]++
+		require.LessOrEqual(t, want.extra(t, after.Since(before)), workers, "one for each")
 		x.wait()
 	}
-	require.Positive(t, seen[want], "%v", seen)
 }
 
 // A stream of large pieces rings no more than one doorbell for 4 MiB.
