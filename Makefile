@@ -73,7 +73,7 @@ race: ## run the tests under the race detector (needs a C compiler)
 test-rdma: ## run the tests that need RDMA devices, in machines with software RDMA (minutes)
 	scripts/test-rdma.sh
 
-oracle: ## compare layout, reshard and bus with torch, megatron-core and msgspec, in CPython 3.12 (needs PyPI; minutes)
+oracle: ## compare layout, reshard, bus and replay with the originals, in CPython 3.12 (needs PyPI; minutes)
 	scripts/oracle.sh
 
 export TEST_TIMEOUT PYTEST_WORKERS

@@ -2,14 +2,16 @@
 # Compares packages layout and reshard with torch and megatron-core themselves, and package bus with msgspec. They are
 # installed into .cache, in CPython 3.12.
 #
-#   scripts/oracle.sh [record|install|refit|bus]
+#   scripts/oracle.sh [record|install|refit|bus|replay]
 #
 # It makes the recordings anew, which must be the bytes in layout/testdata and bus/testdata. Then it compares thousands
 # of further cases, and runs refits over the wheel: Megatron-core's own, and between two jobs of torchrun, also over the
-# tensor bus. With refit it does only that, and with bus only what needs msgspec. With record it writes the recordings
-# instead, and with install it only installs.
+# tensor bus. With refit it does only that, and with bus only what needs msgspec. With replay it only runs the pipeline
+# of UniLab, whose source comes from its repository. With record it writes the recordings instead, and with install it
+# only installs.
 #
-# ORACLE_PYTHON names the interpreter. ORACLE_SEED is the seed of the further cases.
+# ORACLE_PYTHON names the interpreter. ORACLE_SEED is the seed of the further cases. ORACLE_UNILAB is where the
+# repository of UniLab is, if not at GitHub.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -19,6 +21,7 @@ bus=$PWD/.cache/oracle/bus
 logs=$PWD/.cache/oracle/logs
 live=$PWD/.cache/oracle/live
 anew=$PWD/.cache/oracle/anew
+wheel=$PWD/.cache/oracle/wheel
 requirements=scripts/oracle/requirements.txt
 seed=${ORACLE_SEED:-1}
 
@@ -170,12 +173,17 @@ further() {
 	go test -count=1 -timeout 10m -v -run '^(TestTorch|TestMegatron)$' ./layout ./reshard -args -recordings "$live"
 }
 
-# refit runs Megatron-core's own refit between processes, over the service of the wheel.
-refit() {
-	local wheel=$PWD/.cache/oracle/wheel log=$logs/refit.log port
-	mkdir -p "$logs"
+# install_wheel makes the wheel, and puts it into the folder of that name.
+install_wheel() {
 	make -s wheel >/dev/null
 	"$env/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target "$wheel" python/dist/*.whl
+}
+
+# refit runs Megatron-core's own refit between processes, over the service of the wheel.
+refit() {
+	local log=$logs/refit.log port
+	mkdir -p "$logs"
+	install_wheel
 	port=$("$env/bin/python" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 	CUDA_VISIBLE_DEVICES='' OMP_NUM_THREADS=1 GLOO_SOCKET_IFNAME=lo PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$wheel \
 		timeout --kill-after=20 300 "$env/bin/python" -m stepvan launch -n 3p --timeout 280s -- \
@@ -212,6 +220,37 @@ torchrun_jobs() {
 	grep -ho 'peer .*both jobs' "$log".* | sort
 }
 
+# get_unilab FROM FOLDER COMMIT gets the Python files of a commit, without what they simulate.
+get_unilab() {
+	rm -rf "$2"
+	timeout 600 git clone --quiet --filter=blob:none --no-checkout "$1" "$2" || return 1
+	git -C "$2" sparse-checkout set --no-cone '/src/unilab/**/*.py' '/tests/ipc/*.py'
+	timeout 600 git -C "$2" checkout --quiet "$3"
+}
+
+# replay runs the pipeline of UniLab over the backends of the wheel. The commit has its own backends.
+replay() {
+	local source=$PWD/.cache/oracle/unilab log=$logs/replay.log from=${ORACLE_UNILAB:-https://github.com/unilabsim/UniLab}
+	local commit=09f8253e8e7eb840cc8b93e6d79259fcdc63d04e
+	mkdir -p "$logs"
+	if [[ ! -e $source/$commit ]]; then
+		get_unilab "$from" "$source" "$commit" >"$log" 2>&1 || {
+			tail -n 5 "$log"
+			echo "cannot get UniLab from $from: name a clone of it in ORACLE_UNILAB" >&2
+			return 1
+		}
+		touch "$source/$commit"
+	fi
+	install_wheel
+	CUDA_VISIBLE_DEVICES='' OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$wheel \
+		timeout --kill-after=20 300 "$env/bin/python" scripts/oracle/replay_unilab.py "$source" >"$log" 2>&1 </dev/null || {
+		tail -n 60 "$log"
+		echo "replay_unilab.py has failed: the whole output is in $log" >&2
+		return 1
+	}
+	grep '^replay: ' "$log"
+}
+
 case ${1:-} in
 '')
 	scripts/go.sh
@@ -221,7 +260,8 @@ case ${1:-} in
 	compare layouts gloo rosters
 	further
 	refit
-	echo "layout and reshard agree with torch and megatron-core, and bus with msgspec"
+	replay
+	echo "layout and reshard agree with torch and megatron-core, bus with msgspec, and replay with UniLab"
 	;;
 record)
 	prepare_bus
@@ -245,8 +285,13 @@ refit)
 	prepare
 	refit
 	;;
+replay)
+	scripts/go.sh
+	prepare
+	replay
+	;;
 *)
-	sed -n '2,13s/^# \{0,1\}//p' "$0" >&2
+	sed -n '2,14s/^# \{0,1\}//p' "$0" >&2
 	exit 2
 	;;
 esac
