@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
@@ -201,7 +202,8 @@ func TestADeathEndsAnOperationOfAGroup(t *testing.T) {
 	for _, reduces := range []bool{false, true} {
 		t.Run(fmt.Sprint(reduces), func(t *testing.T) {
 			eachVan(t, func(t *testing.T, v pairtest.Van) {
-				all := pairtest.NewPeers(t, pairtest.Options{Van: v}, 3)
+				redial := func(o *peer.Options) { o.Redial = 50 * time.Millisecond } // nobody says that peer 2 is dead
+				all := pairtest.NewPeers(t, pairtest.Options{Van: v, Peer: redial}, 3)
 				groups := membersOf(t, all, 0, 1, 2)
 				ctx, cancel := context.WithTimeout(pairtest.Context(t), pairtest.WaitLimit)
 				defer cancel()

@@ -14,7 +14,13 @@ type dial struct {
 	active bool // a goroutine opens the session, or waits for its turn
 	asking bool // it has asked the other peer, which has not answered
 	urgent bool // an operation of this peer waits for the session
-	met    bool // there was a session since the last call of connect
+	met    bool // there was a session since the dial began
+	again  bool // that session broke, and another one is wanted
+	lost   bool // there was a session at any time, and it broke
+
+	cancel func() // ends the attempt that is in flight; nil without one
+	failed uint64 // how many dials have failed
+	why    error  // the last of them
 }
 
 // dials are what the dials of a peer have in common.
@@ -24,12 +30,14 @@ type dials struct {
 }
 
 const (
-	// dialTime is how long a peer may take to answer. It is in the list of the scheduler, so it listens.
-	dialTime = 10 * time.Second
+	// dialTime is how long the first session with a peer may take to open. The peer is in the list of the scheduler, so
+	// it listens. Options.Redial is the time for a session in place of one that broke.
+	dialTime = 15 * time.Second
 	// shortPause and longPause bound the time between two attempts while the peer itself dials this one. It doubles.
 	shortPause, longPause = 5 * time.Millisecond, 160 * time.Millisecond
-	// turnTime is how long a dial waits for others to end. Those may wait for peers that do not answer.
-	turnTime = 5 * time.Second
+	// turnShare is the part of its time that a dial waits for others to end. Those may wait for peers that do not
+	// answer.
+	turnShare = 3
 )
 
 // connect has a goroutine open the session, unless there is one or another goroutine does so. The lower rank of a pair
@@ -40,13 +48,23 @@ func (r *remote) connect(urgent bool) {
 		return
 	}
 	d := &r.dial
-	d.met = false
-	if !d.active {
-		d.active, d.urgent = true, urgent
+	switch {
+	case !d.active:
+		d.active, d.urgent, d.met = true, urgent, false
 		go r.openSession()
-	} else if urgent && !d.urgent {
+	case d.met:
+		d.again, d.urgent = true, d.urgent || urgent
+		d.stop()
+	case urgent && !d.urgent:
 		d.urgent = true
 		r.notify()
+	}
+}
+
+// stop ends the attempt that is in flight.
+func (d *dial) stop() {
+	if d.cancel != nil {
+		d.cancel()
 	}
 }
 
@@ -55,10 +73,12 @@ func (r *remote) connect(urgent bool) {
 func (r *remote) openSession() {
 	p := r.peer
 	defer p.opt.Recover()
-	defer r.takeTurn()()
-	ctx, cancel := context.WithTimeout(context.Background(), dialTime)
+	r.giveHeadStart()
+	limit := r.timeToDial()
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	for pause := shortPause; r.beginAsking(); pause = min(2*pause, longPause) {
+	defer r.takeTurn(limit / turnShare)()
+	for pause := shortPause; r.beginAsking(cancel); pause = min(2*pause, longPause) {
 		_, err := p.opt.Dial(ctx, r.Rank)
 		changed := r.endAsking(ctx, err)
 		if changed == nil {
@@ -72,11 +92,22 @@ func (r *remote) openSession() {
 	}
 }
 
-// takeTurn waits until this side may dial, or need not any more. leave ends the turn.
-func (r *remote) takeTurn() (leave func()) {
+// timeToDial is how long the session may take to open. The scheduler tells soon of a peer that has died. So a session
+// that broke and does not come back quickly has another cause, of which operations are told instead of waiting.
+func (r *remote) timeToDial() time.Duration {
 	p := r.peer
-	r.giveHeadStart()
-	late := time.After(turnTime)
+	p.mu.Lock()
+	defer p.unlock()
+	if r.dial.lost {
+		return p.opt.Redial
+	}
+	return dialTime
+}
+
+// takeTurn waits until this side may dial, or need not any more, but at most for some time. leave ends the turn.
+func (r *remote) takeTurn(most time.Duration) (leave func()) {
+	p := r.peer
+	late := time.After(most)
 	for changed := r.stillNeeded(); changed != nil; changed = r.stillNeeded() {
 		select {
 		case p.dials.inFlight <- struct{}{}:
@@ -123,7 +154,7 @@ func (r *remote) headStart(began time.Time) (left time.Duration, changed <-chan 
 	if p.rank < r.Rank || r.dial.urgent || r.needless() {
 		return 0, nil
 	}
-	if p.dials.opened.After(began) {
+	if p.dials.opened.After(began) && !r.dial.lost {
 		began = p.dials.opened
 	}
 	return p.opt.HeadStart - time.Since(began), r.awaitChange()
@@ -132,8 +163,8 @@ func (r *remote) headStart(began time.Time) (left time.Duration, changed <-chan 
 // needless reports whether there is a session, or was one that has been lost, or the peer is dead. Under Peer.mu.
 func (r *remote) needless() bool { return r.dial.met || r.dead != nil }
 
-// beginAsking reports whether this side is still to dial.
-func (r *remote) beginAsking() bool {
+// beginAsking reports whether this side is still to dial. cancel ends the attempt early.
+func (r *remote) beginAsking(cancel func()) bool {
 	p := r.peer
 	p.mu.Lock()
 	defer p.unlock()
@@ -141,7 +172,7 @@ func (r *remote) beginAsking() bool {
 		r.dialled(nil)
 		return false
 	}
-	r.dial.asking = true
+	r.dial.asking, r.dial.cancel = true, cancel
 	return true
 }
 
@@ -150,7 +181,7 @@ func (r *remote) endAsking(ctx context.Context, err error) (changed <-chan struc
 	p := r.peer
 	p.mu.Lock()
 	defer p.unlock()
-	r.dial.asking = false
+	r.dial.asking, r.dial.cancel = false, nil
 	if r.needless() {
 		err = nil
 	}
@@ -163,10 +194,17 @@ func (r *remote) endAsking(ctx context.Context, err error) (changed <-chan struc
 
 // dialled ends the attempt to open a session. err says why that failed.
 func (r *remote) dialled(err error) {
-	r.dial.active, r.dial.urgent = false, false
-	if err != nil && r.session == nil {
+	d := &r.dial
+	again, urgent := d.again, d.urgent
+	d.active, d.urgent, d.again = false, false, false
+	switch {
+	case again:
+		r.connect(urgent)
+	case err != nil && r.session == nil:
 		// The text of err tells why. The error itself names an address, and has a deadline that is not the caller's.
-		r.fail(fmt.Errorf("%w: there is no connection: %s", stepvan.ErrPeerLost, err.Error()))
+		d.why = fmt.Errorf("%w: there is no connection: %s", stepvan.ErrPeerLost, err.Error())
+		d.failed++
+		r.fail(d.why)
 	}
 	r.notify()
 }

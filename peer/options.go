@@ -24,6 +24,8 @@ type Options struct {
 	Dials int // that may be in flight at once; 8
 	// HeadStart is how long a peer leaves it to one with a lower rank to dial, unless an operation waits; 100 ms.
 	HeadStart time.Duration
+	// Redial is how long the session with a peer may take to open in place of one that broke; 1.5 s.
+	Redial time.Duration
 	// Recover is deferred by the goroutines of this package, to handle a panic there. nil: a panic ends the process.
 	Recover func()
 	Log     zerolog.Logger
@@ -34,6 +36,8 @@ const (
 	defaultOutstanding = 4096
 	defaultDials       = 8
 	defaultHeadStart   = 100 * time.Millisecond
+	// defaultRedial leaves time to tell of a peer that lives and cannot be reached as soon as of one that has died.
+	defaultRedial = 1500 * time.Millisecond
 )
 
 func (o *Options) setDefaults(t *link.Transport) {
@@ -54,6 +58,9 @@ func (o *Options) setDefaults(t *link.Transport) {
 	}
 	if o.HeadStart == 0 {
 		o.HeadStart = defaultHeadStart
+	}
+	if o.Redial == 0 {
+		o.Redial = defaultRedial
 	}
 	o.Movers = max(o.Movers, 1)
 }

@@ -70,6 +70,7 @@ func (r *remote) end(cause error) {
 	if r.dead == nil {
 		r.dead = cause
 	}
+	r.dial.stop()
 	r.fail(cause)
 	r.notify()
 }
@@ -85,14 +86,15 @@ func (r *remote) fail(cause error) {
 }
 
 // Connect opens the sessions with peers that have none, and waits for them. Without it, the first operation that names
-// a peer opens the session. The error names the first peer that could not be reached.
+// a peer opens the session. The error names the first peer that could not be reached, and says why. A peer gets 15
+// seconds to answer, and 1.5 seconds when an earlier session with it broke.
 func (p *Peer) Connect(ctx context.Context, ranks ...stepvan.Rank) error {
-	remotes := make([]*remote, len(ranks))
+	remotes, failed := make([]*remote, len(ranks)), make([]uint64, len(ranks))
 	for i, rank := range ranks { // all are dialled at once, as far as dials may be in flight
 		p.mu.Lock()
 		r, err := p.find("connect", rank)
 		if err == nil {
-			remotes[i] = r
+			remotes[i], failed[i] = r, r.dial.failed
 			r.connect(false)
 		}
 		p.unlock()
@@ -100,8 +102,8 @@ func (p *Peer) Connect(ctx context.Context, ranks ...stepvan.Rank) error {
 			return err
 		}
 	}
-	for _, r := range remotes {
-		if err := r.await(ctx); err != nil {
+	for i, r := range remotes {
+		if err := r.await(ctx, failed[i]); err != nil {
 			return err
 		}
 	}
@@ -133,23 +135,33 @@ func (s *Service) Flush(ctx context.Context) {
 	}
 }
 
-// await waits for the session with a peer.
-func (r *remote) await(ctx context.Context) error {
-	p := r.peer
+// await waits for the session with a peer, after so many dials have failed.
+func (r *remote) await(ctx context.Context, failed uint64) error {
 	for {
-		p.mu.Lock()
-		_, err := p.find("connect", r.Rank)
-		if err != nil || r.self() || r.session != nil {
-			p.unlock()
+		changed, err := r.checkSession(failed)
+		if changed == nil {
 			return err
 		}
-		r.connect(false)
-		changed := r.awaitChange()
-		p.unlock()
 		select {
 		case <-changed:
 		case <-ctx.Done():
 			return &stepvan.OpError{Op: "connect", Peer: r.Name, Err: errs.Late("there was no connection in time", ctx.Err())}
 		}
 	}
+}
+
+// checkSession returns what tells of the next change while there is no session. Later it returns nil, and an error if a
+// dial has failed since failed of them had.
+func (r *remote) checkSession(failed uint64) (changed <-chan struct{}, err error) {
+	p := r.peer
+	p.mu.Lock()
+	defer p.unlock()
+	if _, err := p.find("connect", r.Rank); err != nil || r.self() || r.session != nil {
+		return nil, err
+	}
+	if r.dial.failed > failed {
+		return nil, r.failure("connect", r.dial.why)
+	}
+	r.connect(false)
+	return r.awaitChange(), nil
 }

@@ -50,7 +50,7 @@ func (h sessionHandler) Lost(s *link.Session, err error) {
 	defer p.unlock()
 	if r := p.ids[s.Peer().ID]; r != nil && r.session == s {
 		cause := r.failure("connection", err)
-		r.session, r.grants = nil, nil
+		r.session, r.grants, r.dial.lost = nil, nil, true
 		r.fail(cause)
 		r.notify()
 		if r.left != nil {

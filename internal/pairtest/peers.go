@@ -62,7 +62,7 @@ func newPeers(t testing.TB, o Options, n int, last *Peer) []*PeerOfCluster {
 	for i := range all {
 		name := fmt.Sprintf("peer %d", i)
 		x := &PeerOfCluster{Instance: NewInstance(t, o, name, peerID(i))}
-		own := peer.Options{Log: zerolog.Nop(), Dial: func(ctx context.Context, rank stepvan.Rank) (*link.Session, error) {
+		own := peer.Options{Log: zerolog.Nop(), Redial: WaitLimit, Dial: func(ctx context.Context, rank stepvan.Rank) (*link.Session, error) {
 			if o.hasNetwork() && o.Machines[i] != o.Machines[rank] {
 				return x.Transport.Dial(ctx, []string{far[rank]})
 			}
