@@ -4,7 +4,6 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -209,13 +208,18 @@ func raisePeers(t testing.TB, s ps.Settings, host int, w peerWork) (scheduler *c
 	return scheduler, peers
 }
 
-// dumpOnFailure has processes that still live print their stacks when the test has failed.
+// dumpOnFailure has processes that still live print their stacks when the test has failed. All stand still first, so that
+// the end of one frees no other.
 func dumpOnFailure(t testing.TB, all []*child) {
 	t.Cleanup(func() {
 		if !t.Failed() {
 			return
 		}
-		slices.Reverse(all) // the end of the host, and of a victim, would free the others
+		for _, p := range all {
+			if p != nil {
+				_ = p.cmd.Process.Signal(syscall.SIGSTOP)
+			}
+		}
 		for _, p := range all {
 			if p != nil && p.cmd.Process.Signal(syscall.SIGQUIT) == nil {
 				_ = p.cmd.Process.Signal(syscall.SIGCONT)
