@@ -18,7 +18,8 @@ import (
 // Each peer sends each other one that it names a proposal: the forms of their moves at its end. From the two proposals
 // both ends derive the same routes. Then each tells all others that it agrees, or that it rejects the plan, and why.
 //
-// Each attempt to make a plan has a number. A letter of an attempt that is over is passed over.
+// Each attempt to make a plan has a number. A peer that has read a proposal says so with the numbers of both attempts.
+// Two attempts that have done so belong together: what comes later names both, and everything else is passed over.
 type draft struct {
 	plan    *Plan
 	options PlanOptions
@@ -33,8 +34,10 @@ const (
 	letterProposal = 1 + iota
 	letterAgreed
 	letterRejected
-	letterChains // the places of the receiver of this letter in the chains of its sender
-	letterHops   // the views of both in the chains that they are neighbors in
+	letterChains  // the places of the receiver of this letter in the chains of its sender
+	letterHops    // the views of both in the chains that they are neighbors in
+	letterPaired  // its sender has read the proposal
+	letterGivenUp // a rejection of a plan that may fit
 )
 
 // prepare checks the moves and sorts them by peer.
@@ -180,9 +183,6 @@ func (d *draft) register() error {
 	pl.draft = d
 	p.letters.attempts++
 	d.attempt = p.letters.attempts
-	for _, x := range d.pairs {
-		p.remotes[x.rank].letters.dropWithdrawn(d.key())
-	}
 	return nil
 }
 
@@ -230,6 +230,9 @@ func (d *draft) agree(ctx context.Context) (*Plan, error) {
 	}
 	if err := d.readProposals(ctx); err != nil {
 		return nil, err
+	}
+	if err := d.awaitPairs(ctx); err != nil {
+		return nil, d.explain(err)
 	}
 	for _, x := range d.pairs {
 		if err := x.fits(); err != nil {
@@ -365,12 +368,16 @@ func (d *draft) withdraw(why error) {
 	p.mu.Lock()
 	defer p.unlock()
 	pl.closed, pl.draft = true, nil
+	kind, yes, mine := byte(letterRejected), false, false
+	if yes, mine = gaveUp(why); yes {
+		kind = letterGivenUp
+	}
 	for _, x := range d.pairs {
 		if r := p.remotes[x.rank]; x.proposed && r.session != nil {
-			if x.attempt == 0 {
+			if x.attempt == 0 && (mine || !yes) { // else what waits may be the next attempt of the other peer
 				x.attempt = r.letters.nextProposal(d.key())
 			}
-			r.letters.post(d.key(), appendText(d.begin(letterRejected, x), why.Error(), maxText))
+			r.letters.post(d.key(), appendText(d.begin(kind, x), why.Error(), maxText))
 		}
 	}
 	pl.fail(why)

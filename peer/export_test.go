@@ -43,6 +43,7 @@ const (
 	LetterProposal = letterProposal
 	LetterAgreed   = letterAgreed
 	LetterRejected = letterRejected
+	LetterPaired   = letterPaired
 	MaxOffers      = maxOffers
 )
 

@@ -449,6 +449,11 @@ func (x *lyingPlan) proposal(sends, recvs []byte) []byte {
 	return join([]byte{peer.LetterProposal}, u64(1, 0), sends, recvs, []byte{0})
 }
 
+// paired says that the liar has read the proposal of peer 0.
+func (x *lyingPlan) paired() lie {
+	return lie{op: peer.OpLetter, bulk: true, meta: x.key, payload: join([]byte{peer.LetterPaired}, u64(1, x.from))}
+}
+
 // moves encodes moves of the given IDs and forms.
 func moves(list ...[]byte) []byte {
 	b := binary.AppendUvarint(nil, uint64(len(list)))
@@ -491,6 +496,7 @@ func TestLyingLetters(t *testing.T) {
 				l := newLiar(t, v)
 				x := l.propose(true, 1000, heap)
 				x.letter(body(x))
+				_ = x.tell(x.paired()) // the session may be over
 				err := <-x.plan
 				require.Error(t, err)
 				require.ErrorContains(t, err, "peer 2")
@@ -514,7 +520,11 @@ func (l *liar) agreed(sends bool, n int64) (*lyingPlan, uint64) {
 		sent, received = received, sent
 	}
 	x.letter(x.proposal(sent, received))
+	require.NoError(l.t, x.tell(x.paired()))
 	m := l.take(peer.OpLetter)
+	require.Equal(l.t, byte(peer.LetterPaired), m.Payload[0])
+	require.Equal(l.t, u64(x.from, 1), m.Payload[1:])
+	m = l.take(peer.OpLetter)
 	require.Equal(l.t, byte(peer.LetterAgreed), m.Payload[0])
 	out, in := binary.LittleEndian.Uint64(m.Payload[17:]), binary.LittleEndian.Uint64(m.Payload[25:])
 	// The other end of its edge out is that for what the liar receives.

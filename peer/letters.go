@@ -22,7 +22,6 @@ type letterbox struct {
 	bytes   int
 	waiting map[string]*letterWait
 	failed  map[string]string // groups of the peer that have failed there before they were made here, and why
-	attempt map[string]uint64 // the peer's last attempt to make a plan whose proposal was read, by key
 }
 
 // letters are what this peer agrees on with others by way of letters. Peer.mu guards it.
@@ -59,7 +58,7 @@ const (
 
 func (b *letterbox) init(r *remote) {
 	b.remote, b.came, b.waiting = r, map[string][][]byte{}, map[string]*letterWait{}
-	b.attempt, b.failed = map[string]uint64{}, map[string]string{}
+	b.failed = map[string]string{}
 }
 
 // post sends a letter. body is borrowed until it has arrived, so nobody writes to it. Under Peer.mu.
@@ -89,7 +88,12 @@ func (b *letterbox) letter(m *link.Inbound) error {
 		return nil
 	}
 	if name, ok := strings.CutPrefix(string(m.Meta), planKey); ok {
-		if pl := b.remote.peer.plans[name]; pl != nil && pl.noteRejection(b.remote, m.Payload) {
+		if l := readLetter(m.Payload); l.rejects() {
+			if pl := b.remote.peer.plans[name]; pl != nil {
+				pl.noteRejection(b.remote, &l)
+			} else {
+				b.dropAttempt(string(m.Meta), l.from)
+			}
 			return nil
 		}
 	}
@@ -201,6 +205,11 @@ func (x *letters) tryRead(c agreement, op string, from stepvan.Rank, key string)
 	p.mu.Lock()
 	defer p.unlock()
 	b := &p.remotes[from].letters
+	if !c.spares() { // what follows a rejection belongs to the next attempt
+		if err := c.check(); err != nil {
+			return nil, nil, err
+		}
+	}
 	if body, ok := b.take(key); ok {
 		return body, nil, nil
 	}

@@ -189,6 +189,7 @@ func TestHostileProposals(t *testing.T) {
 			all := pairtest.NewPeers(t, pairtest.Options{}, 2)
 			require.NoError(t, all[1].Connect(pairtest.Context(t), 0))
 			peer.Propose(all[1].Peer, 0, "w", peer.ProposalOf(c.sends, c.recvs))
+			peer.Propose(all[1].Peer, 0, "w", peer.Letter(peer.LetterPaired, nil))
 			c.mine.Peer = 1
 			_, err := all[0].Plan(pairtest.Context(t), "w", nil, []peer.Move{c.mine})
 			require.ErrorContains(t, err, c.want)

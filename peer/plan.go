@@ -73,8 +73,8 @@ type Plan struct {
 // not fit, the error is a [*MismatchError] at both ends, and nothing is left of the plan at any peer. Plan waits until
 // all have agreed, one of them dies, or ctx ends.
 //
-// When a peer gives up and tries again at once, another one may still answer its first attempt. That one fails then,
-// and the second attempt waits for it. So let the peers meet at a barrier before they try again.
+// A peer that gives up fails the attempts of those that have read its proposal. All may try again at once under the same
+// name. What belongs to an earlier attempt is never taken for a part of a later one.
 func (p *Peer) Plan(ctx context.Context, name string, sends, recvs []Move) (*Plan, error) {
 	return p.PlanWith(ctx, name, sends, recvs, PlanOptions{})
 }
@@ -375,18 +375,17 @@ func (pl *Plan) Err() error {
 	return nil
 }
 
-// noteRejection handles the rejection of the plan by another peer, and reports whether body is one that this plan
-// waits for. A peer may have agreed, and then given up before it knew that all others agree as well.
-func (pl *Plan) noteRejection(r *remote, body []byte) bool {
-	if pl.draft != nil {
-		return pl.draft.noteRejection(r, body)
+// noteRejection handles the rejection of the plan by another peer. A peer may have agreed, and then given up before it
+// knew that all others agree as well.
+func (pl *Plan) noteRejection(r *remote, l *letter) {
+	switch {
+	case pl.draft != nil:
+		pl.draft.noteRejection(r, l)
+	case l.to == pl.attempt && slices.Contains(pl.with, r.Rank):
+		pl.fail(l.rejection(r, "plan "+pl.name))
+	default:
+		r.letters.dropAttempt(planKey+pl.name, l.from)
 	}
-	l := readLetter(body)
-	if l.kind != letterRejected || l.to != pl.attempt || !slices.Contains(pl.with, r.Rank) {
-		return false
-	}
-	pl.fail(r.failure("plan "+pl.name, fmt.Errorf("%w: %s", stepvan.ErrRemote, text.Line(l.text(maxText), maxText))))
-	return true
 }
 
 // Name is the name of the plan.

@@ -197,3 +197,60 @@ func TestConnectionsLostWhilePlansAreMade(t *testing.T) {
 		t.Logf("%d of %d plans were made, and %d ran", made, 2*rounds, ran)
 	})
 }
+
+// A peer gives up plans at any moment and makes them anew under the same name. The others do so as well when they hear
+// of it. Nobody waits for what belongs to an attempt that is over, and all meet in the end.
+func TestAPlanIsGivenUpAndRetriedAtOnce(t *testing.T) {
+	eachVan(t, func(t *testing.T, v pairtest.Van) {
+		const size, rounds = 3, 20
+		all := pairtest.NewPeers(t, pairtest.Options{Van: v}, size)
+		x := newExchange(t, all, 16, 30, heap, heap)
+		r := rand.New(rand.NewPCG(5, 6))
+		for round := range rounds {
+			try := func(ctx context.Context, i int) error {
+				pl, err := all[i].Plan(ctx, "weights", x.sends[i], x.recvs[i])
+				if err != nil {
+					return err
+				}
+				h, err := pl.Begin(uint64(round + 1))
+				if err == nil {
+					err = h.Wait(pairtest.Context(t))
+				}
+				return errors.Join(err, pl.Close(pairtest.Context(t)))
+			}
+			var g errgroup.Group
+			looks := make([]int, r.IntN(4)) // how long the first peer waits, attempt by attempt
+			for i := range looks {
+				looks[i] = r.IntN(4000)
+			}
+			g.Go(func() error {
+				for _, n := range looks {
+					ctx, cancel := context.WithCancel(pairtest.Context(t))
+					go func() {
+						for range n {
+							_ = all[0].Rank()
+						}
+						cancel()
+					}()
+					if try(ctx, 0) == nil {
+						return nil
+					}
+				}
+				return repeatedly(t, 0, try)
+			})
+			for i := 1; i < size; i++ {
+				g.Go(func() error { return repeatedly(t, i, try) })
+			}
+			require.NoError(t, g.Wait(), "round %d", round)
+			x.check(t)
+		}
+	})
+}
+
+// repeatedly tries until no other peer has given up.
+func repeatedly(t testing.TB, i int, try func(context.Context, int) error) (err error) {
+	for again := true; again; again = errors.Is(err, stepvan.ErrRemote) {
+		err = try(pairtest.Context(t), i)
+	}
+	return err
+}

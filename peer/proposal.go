@@ -101,13 +101,13 @@ func (x *pair) appendProposal(b []byte) []byte {
 // readProposals waits for the proposals of all other peers, before any are compared. So everybody can be told what does
 // not fit.
 //
-// When a peer rejects the plan, the proposals of the others are still read, so that they can be told as well. A peer
+// When a plan does not fit at another peer, the proposals of the others are still read, so that they can be told as well. A peer
 // that has not proposed within graceTime is told nothing.
 func (d *draft) readProposals(ctx context.Context) (err error) {
 	for _, x := range d.pairs {
 		if failed := d.readProposal(ctx, x); failed != nil && err == nil {
 			err = failed
-			if !errors.Is(err, stepvan.ErrRemote) {
+			if !errors.Is(err, stepvan.ErrRemote) || errors.As(err, new(gaveUpError)) {
 				break
 			}
 			d.ignoreRejection()
@@ -167,7 +167,7 @@ func (d *draft) takeProposal(x *pair) {
 	}
 	for body, ok := b.take(d.key()); ok; body, ok = b.take(d.key()) {
 		if l := readLetter(body); l.kind == letterProposal {
-			x.attempt, b.attempt[d.key()] = l.from, l.from
+			x.attempt = l.from
 			x.theirs, x.options = [2][]proposed{l.moves(), l.moves()}, l.options()
 			return
 		}
@@ -183,10 +183,43 @@ func (d *draft) readProposal(ctx context.Context, x *pair) error {
 	if err != nil {
 		return err
 	}
-	d.accept(x, l.from)
+	return d.accept(x, &l)
+}
+
+// accept takes a proposal, and tells the other peer which attempt of each belong together.
+func (d *draft) accept(x *pair, l *letter) error {
 	x.theirs, x.options = [2][]proposed{l.moves(), l.moves()}, l.options()
 	if err := l.end(); err != nil {
 		return d.expel(x, err)
+	}
+	p := d.plan.p
+	p.mu.Lock()
+	defer p.unlock()
+	r := p.remotes[x.rank]
+	x.attempt = l.from
+	if err := d.check(); err != nil {
+		return err
+	}
+	r.letters.post(d.key(), d.begin(letterPaired, x))
+	return nil
+}
+
+// awaitPairs waits until all other peers have read the proposal of this attempt. One that has answered an earlier
+// attempt of this peer, and has failed with that, proposes anew.
+func (d *draft) awaitPairs(ctx context.Context) error {
+	for _, x := range d.pairs {
+		for paired := d.isSelf(x); !paired; {
+			l, err := d.read(ctx, x, func(l *letter) bool {
+				return l.kind == letterProposal && l.from > x.attempt ||
+					l.kind == letterPaired && l.from == x.attempt && l.to == d.attempt
+			})
+			if paired = err == nil && l.kind == letterPaired; err == nil && !paired {
+				err = d.accept(x, &l)
+			}
+			if err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
@@ -202,15 +235,6 @@ func (d *draft) expel(x *pair, err error) error {
 		sessionHandler{p: p}.breakOff(s, err)
 	}
 	return cause
-}
-
-// accept notes which attempt of the other peer this plan is made in.
-func (d *draft) accept(x *pair, attempt uint64) {
-	p := d.plan.p
-	p.mu.Lock()
-	defer p.unlock()
-	x.attempt = attempt
-	p.remotes[x.rank].letters.attempt[d.key()] = attempt
 }
 
 // read waits for a letter of the other peer. It passes over those of attempts that are over.
@@ -229,64 +253,61 @@ func (d *draft) read(ctx context.Context, x *pair, want func(*letter) bool) (l l
 	}
 }
 
-// noteRejection takes the rejection of another peer, and reports whether body is one. Under Peer.mu.
-func (d *draft) noteRejection(r *remote, body []byte) bool {
-	l := readLetter(body)
-	if l.kind != letterRejected {
-		return false
+// rejects reports whether a letter ends an attempt of its sender.
+func (l *letter) rejects() bool {
+	return l.err == nil && (l.kind == letterRejected || l.kind == letterGivenUp)
+}
+
+// rejection is the error that a letter brings which ends an attempt.
+func (l *letter) rejection(r *remote, op string) error {
+	err := fmt.Errorf("%w: %s", stepvan.ErrRemote, text.Line(l.text(maxText), maxText))
+	if l.kind == letterGivenUp {
+		err = gaveUpError{err}
 	}
-	if d.concerns(r, &l) && d.failed == nil {
-		d.failed = r.failure(d.op(), fmt.Errorf("%w: %s", stepvan.ErrRemote, text.Line(l.text(maxText), maxText)))
+	return r.failure(op, err)
+}
+
+// gaveUpError says that a peer did not wait any longer, or has lost another one. The plan may fit, so the peers may try
+// again.
+type gaveUpError struct{ error }
+
+// Unwrap returns the error without the remark.
+func (e gaveUpError) Unwrap() error { return e.error }
+
+// gaveUp reports whether a peer has given up because of why. mine says that this peer was the first that did so.
+func gaveUp(why error) (yes, mine bool) {
+	if errors.As(why, new(gaveUpError)) {
+		return true, false
+	}
+	mine = errors.Is(why, context.Canceled) || errors.Is(why, context.DeadlineExceeded) || errors.Is(why, stepvan.ErrPeerLost)
+	return mine, mine
+}
+
+// noteRejection takes the rejection of another peer. A peer that gives up without an answer to this attempt may try
+// again. So what it gave up is dropped, and this attempt waits for the next one. Under Peer.mu.
+func (d *draft) noteRejection(r *remote, l *letter) {
+	switch {
+	case l.to != d.attempt:
+		r.letters.dropAttempt(d.key(), l.from)
+	case d.failed == nil:
+		d.failed = l.rejection(r, d.op())
 		d.plan.p.letters.wakeAll(d, d.failed)
 	}
-	return true
 }
 
-// concerns reports whether a rejection is about this attempt. A peer that has not read the proposal of this one gives
-// up an attempt of its own, and may try again.
-func (d *draft) concerns(r *remote, l *letter) bool {
-	if l.to != 0 {
-		return l.to == d.attempt
-	}
-	i := slices.IndexFunc(d.pairs, func(x *pair) bool { return x.rank == r.Rank })
-	if i < 0 || r.letters.dropProposal(d.key(), l.from) {
-		return false
-	}
-	return l.from > r.letters.attempt[d.key()] || l.from == d.pairs[i].attempt
-}
-
-// dropWithdrawn drops the letters of attempts that the peer has given up.
-func (b *letterbox) dropWithdrawn(key string) {
-	var withdrawn uint64
-	for _, body := range b.came[key] {
-		if l := readLetter(body); l.kind == letterRejected {
-			withdrawn = max(withdrawn, l.from)
-		}
-	}
-	b.filter(key, func(l *letter) bool { return l.from > withdrawn })
-}
-
-// dropProposal drops the proposal of an attempt that the peer has given up, if it waits.
-func (b *letterbox) dropProposal(key string, attempt uint64) bool {
-	return b.filter(key, func(l *letter) bool { return l.from != attempt })
-}
-
-// filter keeps the letters about a plan for which keep returns true, and reports whether there were others.
-func (b *letterbox) filter(key string, keep func(*letter) bool) (dropped bool) {
+// dropAttempt drops the letters of an attempt that the peer has given up.
+func (b *letterbox) dropAttempt(key string, attempt uint64) {
 	list := slices.Clone(b.came[key])
 	for range list {
 		b.take(key)
 	}
 	for _, body := range list {
-		if l := readLetter(body); keep(&l) {
+		if l := readLetter(body); l.from != attempt {
 			b.came[key] = append(b.came[key], body)
 			b.count++
 			b.bytes += len(body)
-		} else {
-			dropped = true
 		}
 	}
-	return dropped
 }
 
 // nextProposal is the attempt of the first proposal that has not been read, or 0.

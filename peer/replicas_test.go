@@ -318,6 +318,7 @@ func TestHostileChains(t *testing.T) {
 			all := pairtest.NewPeers(t, pairtest.Options{Van: pairtest.TCP()}, 3)
 			require.NoError(t, all[1].Connect(pairtest.Context(t), 0))
 			peer.Propose(all[1].Peer, 0, "w", peer.ProposalWith(two, nil, 1))
+			peer.Propose(all[1].Peer, 0, "w", peer.Letter(peer.LetterPaired, nil))
 			peer.Propose(all[1].Peer, 0, "w", peer.Letter(peer.LetterChains, c.chains))
 			var recvs []peer.Move
 			for _, m := range two {
