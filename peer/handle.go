@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"time"
 
 	"github.com/stepvan/stepvan"
@@ -36,6 +37,10 @@ func (h Handle) Wait(ctx context.Context) error {
 	return h.describeTimeout(h.p.results.Wait(ctx, h.id))
 }
 
+// looksBeforeYield is how often a program may look in vain before the movers get its processor. They have no other one
+// where GOMAXPROCS is 1.
+const looksBeforeYield = 16
+
 // WaitFor is [Handle.Wait] with a limit of time. After it the error wraps [context.DeadlineExceeded]. A negative d
 // means no limit. With 0, WaitFor looks without waiting. 0 allocations unless the limit passes.
 func (h Handle) WaitFor(d time.Duration) error {
@@ -44,6 +49,9 @@ func (h Handle) WaitFor(d time.Duration) error {
 	}
 	err := h.p.results.WaitFor(d, h.id)
 	if d == 0 {
+		if err != nil && h.p.looks.Add(1)%looksBeforeYield == 0 {
+			runtime.Gosched()
+		}
 		return err
 	}
 	return h.describeTimeout(err)

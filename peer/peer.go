@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
@@ -22,6 +23,7 @@ type Peer struct {
 	results *handles.Table[result]
 	memory  memory
 	movers  movers
+	looks   atomic.Uint32 // of WaitFor(0), in vain
 
 	mu        sync.Mutex
 	rank      stepvan.Rank

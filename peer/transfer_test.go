@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -321,4 +322,23 @@ func TestCancel(t *testing.T) {
 	require.NoError(t, second.Wait(pairtest.Context(t)))
 	require.False(t, all[0].Cancel(second))
 	require.Equal(t, src.Bytes(), dst.Bytes())
+}
+
+// A program that looks again and again leaves the only processor to the movers.
+func TestLookingLeavesTheProcessorToTheMovers(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	p := pairtest.NewPeers(t, pairtest.Options{}, 1)[0]
+	const looks = 200 // take much less time than the scheduler of Go leaves to a goroutine
+	for round := range 20 {
+		src, dst := filled(t, p, heap, 100_000, uint64(round)), empty(t, p, heap, 100_000)
+		_, err := p.Send(src.Strided(), 0, 1)
+		require.NoError(t, err)
+		recv, err := p.Recv(dst.Strided(), 0, 1)
+		require.NoError(t, err)
+		n := 0
+		for ; n < looks && recv.WaitFor(0) != nil; n++ {
+		}
+		require.Less(t, n, looks, "round %d", round)
+		require.Equal(t, src.Bytes(), dst.Bytes())
+	}
 }
