@@ -18,13 +18,14 @@ import (
 // mailbox has the messages of a topic, or the notes of a window, until C takes them.
 type mailbox struct {
 	node   *node
-	what   string                                                    // for errors
-	listen func(func(stepvan.Rank, []byte)) (stop func(), err error) // nil for notes
+	what   string                                                                           // for errors
+	listen func(func(stop func(), from stepvan.Rank, body []byte)) (stop func(), err error) // nil for notes
 
 	mu       sync.Mutex
 	messages []mail
 	bytes    int           // of messages
 	stop     func()        // nil while nobody listens
+	silences int           // how often it has stopped to listen
 	changed  chan struct{} // closed when a message comes
 	lost     int           // notes that found no room
 	ended    bool
@@ -50,12 +51,21 @@ func newMailbox(what string, n *node) *mailbox {
 	return &mailbox{node: n, what: what, changed: make(chan struct{})}
 }
 
+// come adds a message of the topic. The driver calls it, or open.
+func (m *mailbox) come(stop func(), from stepvan.Rank, body []byte) {
+	m.mu.Lock()
+	m.stop = stop
+	m.mu.Unlock()
+	m.put(from, body)
+}
+
 // put adds a message. The driver calls it.
 func (m *mailbox) put(from stepvan.Rank, body []byte) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
 	case m.ended:
+		m.silence()
 		return
 	case m.full() && m.listen == nil:
 		m.lost++
@@ -80,19 +90,25 @@ func (m *mailbox) silence() {
 	if m.stop != nil {
 		m.stop()
 		m.stop = nil
+		m.silences++
 	}
 }
 
 // open listens. Messages may come before it returns.
 func (m *mailbox) open() error {
-	stop, err := m.listen(m.put)
+	m.mu.Lock()
+	before := m.silences
+	m.mu.Unlock()
+	stop, err := m.listen(m.come)
 	if err != nil {
 		return err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.stop = stop
-	if m.ended || m.full() {
+	if m.silences == before { // else the messages that waited have filled it
+		m.stop = stop
+	}
+	if m.ended {
 		m.silence()
 	}
 	return nil
@@ -209,7 +225,7 @@ func goListen(id cUint64, topic *C.char, number *cUint64, e *cError) cCode {
 		}
 		name := peer.Topic(C.GoString(topic))
 		m := newMailbox(fmt.Sprintf("listen: topic %q", string(name)), n)
-		m.listen = func(f func(stepvan.Rank, []byte)) (func(), error) { return n.peer.Listen(name, f) }
+		m.listen = func(f func(func(), stepvan.Rank, []byte)) (func(), error) { return n.peer.ListenWithStop(name, f) }
 		if err := m.open(); err != nil {
 			return err
 		}

@@ -99,9 +99,15 @@ func (b *postbox) wasRead(m *link.Inbound) error {
 // listener is a topic, and what waits for it. Peer.mu guards it.
 type listener struct {
 	topic  Topic
-	f      func(from stepvan.Rank, body []byte) // nil while nobody listens
+	by     *listening // nil while nobody listens
 	queue  []received
-	active bool // somebody calls f
+	active bool // somebody calls a function of the program
+}
+
+// listening is one call of Listen.
+type listening struct {
+	stop func()
+	f    func(stop func(), from stepvan.Rank, body []byte)
 }
 
 // received is a message of a topic.
@@ -203,14 +209,14 @@ func (l *listener) deliver(p *Peer) {
 		return
 	}
 	l.active = true
-	for l.f != nil && len(l.queue) > 0 {
+	for l.by != nil && len(l.queue) > 0 {
 		m := l.queue[0]
 		l.queue[0] = received{}
 		l.queue = l.queue[1:]
 		m.from.mail.take(chargeOf(l.topic, m.body))
-		f := l.f
+		by := l.by
 		p.mu.Unlock()
-		f(m.from.Rank, m.body)
+		by.f(by.stop, m.from.Rank, m.body)
 		p.mu.Lock()
 	}
 	l.active = false
@@ -220,6 +226,12 @@ func (l *listener) deliver(p *Peer) {
 // in the order of each sender. The goroutine that drives the node makes them, or the caller of Listen. f must not
 // block. body is valid during the call. A topic has one listener at a time, until stop.
 func (p *Peer) Listen(topic Topic, f func(from stepvan.Rank, body []byte)) (stop func(), err error) {
+	return p.ListenWithStop(topic, func(_ func(), from stepvan.Rank, body []byte) { f(from, body) })
+}
+
+// ListenWithStop is [Peer.Listen] for a function that may stop it. After stop f gets no other message, also during the
+// first calls, which come before ListenWithStop returns.
+func (p *Peer) ListenWithStop(topic Topic, f func(stop func(), from stepvan.Rank, body []byte)) (stop func(), err error) {
 	p.mu.Lock()
 	defer p.unlock()
 	l := p.listeners[topic]
@@ -227,14 +239,18 @@ func (p *Peer) Listen(topic Topic, f func(from stepvan.Rank, body []byte)) (stop
 		l = &listener{topic: topic}
 		p.listeners[topic] = l
 	}
-	if l.f != nil {
+	if l.by != nil {
 		return nil, errs.Invalid("listen: topic %q: somebody listens to it already: stop that first", topic)
 	}
-	l.f = f
-	l.deliver(p)
-	return func() {
+	by := &listening{f: f}
+	by.stop = func() {
 		p.mu.Lock()
 		defer p.unlock()
-		l.f = nil
-	}, nil
+		if l.by == by {
+			l.by = nil
+		}
+	}
+	l.by = by
+	l.deliver(p)
+	return by.stop, nil
 }

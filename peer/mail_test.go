@@ -139,3 +139,25 @@ func TestLostMailTakesNoRoom(t *testing.T) {
 	room := fill(t, all[1], body, 2*most)
 	require.Equal(t, most, room, "all that was read before the last loss has room")
 }
+
+// A listener that stops gets nothing more, also in the middle of what has waited. Its stop does not end a later one.
+func TestAListenerStopsItself(t *testing.T) {
+	p := pairtest.NewPeers(t, pairtest.Options{}, 1)[0]
+	for i := range 9 {
+		require.NoError(t, p.Mail(0, "topic", []byte{byte(i)}))
+	}
+	var read []byte
+	first, err := p.ListenWithStop("topic", func(stop func(), _ stepvan.Rank, body []byte) {
+		if read = append(read, body...); len(read) == 4 {
+			stop()
+		}
+	})
+	require.NoError(t, err)
+	require.Equal(t, []byte{0, 1, 2, 3}, read)
+	stop, err := p.Listen("topic", func(_ stepvan.Rank, body []byte) { read = append(read, body...) })
+	require.NoError(t, err)
+	first()
+	require.NoError(t, p.Mail(0, "topic", []byte{9}))
+	require.Equal(t, []byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, read)
+	stop()
+}
