@@ -132,7 +132,8 @@ func (g *Group) move(ctx context.Context, c *collective, key string) error {
 	if len(sends)+len(recvs) == 0 || c.view.Len() == 0 {
 		return nil
 	}
-	pl, err := g.p.plan(ctx, key, sends, recvs, PlanOptions{})
+	d := &draft{plan: &Plan{p: g.p, name: key}, group: g}
+	pl, err := d.negotiate(ctx, sends, recvs)
 	if err != nil {
 		return g.blame(err)
 	}

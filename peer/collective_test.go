@@ -1,9 +1,11 @@
 package peer_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -227,5 +229,28 @@ func TestADeathEndsAnOperationOfAGroup(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A member may fail when the others have compared what all bring, and wait for its part in the plan. They are told.
+func TestAMemberThatFailsBeforeThePlanOfAnOperation(t *testing.T) {
+	for root := range 2 {
+		l := newLiar(t, pairtest.Mem())
+		g, err := l.all[0].Group("g", []stepvan.Rank{0, 2})
+		require.NoError(t, err)
+		view := dense(t, l.all[0], heap, tensor.Float32, 50_000)
+		ended := make(chan error, 1)
+		go func() { ended <- g.Broadcast(pairtest.Context(t), view, root) }()
+		brings := l.take(peer.OpLetter)
+		key := string(brings.Meta)
+		require.NoError(t, l.tell(lie{op: peer.OpLetter, bulk: true, meta: []byte(key), payload: bytes.Clone(brings.Payload)}))
+		require.Equal(t, byte(peer.LetterProposal), l.take(peer.OpLetter).Payload[0])
+		id, _, found := strings.Cut(strings.TrimPrefix(key, "g:"), ":broadcast")
+		require.True(t, found, key)
+		require.NoError(t, l.tell(lie{op: peer.OpLetter, bulk: true, meta: []byte("!" + id), payload: []byte("out of memory")}))
+		err = <-ended
+		require.ErrorIs(t, err, stepvan.ErrRemote)
+		require.ErrorContains(t, err, "peer 2")
+		require.ErrorContains(t, err, "out of memory")
 	}
 }

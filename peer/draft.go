@@ -23,6 +23,7 @@ import (
 type draft struct {
 	plan    *Plan
 	options PlanOptions
+	group   *Group  // whose operation the plan is for; nil: the program's
 	pairs   []*pair // Peer.mu guards changes
 	attempt uint64
 	failed  error // another peer rejects the plan. Under Peer.mu
@@ -191,6 +192,9 @@ func (d *draft) check() error {
 	if d.failed != nil {
 		return d.failed
 	}
+	if d.group != nil && d.group.broken != nil {
+		return d.group.broken
+	}
 	if err := d.plan.broken; err != nil {
 		return errs.Ended(d.op(), err)
 	}
@@ -207,6 +211,9 @@ func (d *draft) checkSessions() error {
 	}
 	return nil
 }
+
+// of implements agreement.
+func (d *draft) of() *Group { return d.group }
 
 // spares implements agreement.
 func (d *draft) spares() bool { return false }

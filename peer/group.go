@@ -122,6 +122,9 @@ func (g *Group) check() error {
 	return nil
 }
 
+// of implements agreement.
+func (g *Group) of() *Group { return g }
+
 // spares implements agreement.
 func (g *Group) spares() bool { return true }
 
@@ -164,7 +167,11 @@ func (x *letters) groupFailed(r *remote, id, why string) {
 		return
 	}
 	g.broken = r.failure("group "+g.name, fmt.Errorf("%w: %s", stepvan.ErrRemote, why))
-	x.wakeAll(g, g.broken)
+	for w := range x.waits {
+		if w.with.of() == g {
+			x.wake(w, g.broken)
+		}
+	}
 }
 
 // wakeAll ends the waits of an agreement.

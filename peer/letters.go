@@ -45,6 +45,8 @@ type agreement interface {
 	check() error
 	// has reports whether the agreement needs a peer.
 	has(rank stepvan.Rank) bool
+	// of is the group whose operation this is a part of, or nil. When the group fails, so does the agreement.
+	of() *Group
 	// spares reports whether the agreement may come about although a peer that it needs has left.
 	spares() bool
 }

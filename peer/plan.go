@@ -88,9 +88,8 @@ func checkPlanName(name string) error {
 	return nil
 }
 
-// plan is PlanWith with any name.
-func (p *Peer) plan(ctx context.Context, name string, sends, recvs []Move, o PlanOptions) (*Plan, error) {
-	d := &draft{plan: &Plan{p: p, name: name}, options: o}
+// negotiate makes the plan, or leaves nothing of it.
+func (d *draft) negotiate(ctx context.Context, sends, recvs []Move) (*Plan, error) {
 	if err := d.prepare(sends, recvs); err != nil {
 		return nil, err
 	}

@@ -29,7 +29,8 @@ func (p *Peer) PlanWith(ctx context.Context, name string, sends, recvs []Move, o
 	if err := checkPlanName(name); err != nil {
 		return nil, err
 	}
-	return p.plan(ctx, name, sends, recvs, o)
+	d := &draft{plan: &Plan{p: p, name: name}, options: o}
+	return d.negotiate(ctx, sends, recvs)
 }
 
 // optionReplicas is the bit of Replicas in a proposal.
