@@ -240,7 +240,7 @@ func TestAMemberThatFailsBeforeThePlanOfAnOperation(t *testing.T) {
 		require.NoError(t, err)
 		view := dense(t, l.all[0], heap, tensor.Float32, 50_000)
 		ended := make(chan error, 1)
-		go func() { ended <- g.Broadcast(pairtest.Context(t), view, root) }()
+		go func() { ended <- g.Broadcast(t.Context(), view, root) }() // without a deadline, at which it would look
 		brings := l.take(peer.OpLetter)
 		key := string(brings.Meta)
 		require.NoError(t, l.tell(lie{op: peer.OpLetter, bulk: true, meta: []byte(key), payload: bytes.Clone(brings.Payload)}))
@@ -248,7 +248,11 @@ func TestAMemberThatFailsBeforeThePlanOfAnOperation(t *testing.T) {
 		id, _, found := strings.Cut(strings.TrimPrefix(key, "g:"), ":broadcast")
 		require.True(t, found, key)
 		require.NoError(t, l.tell(lie{op: peer.OpLetter, bulk: true, meta: []byte("!" + id), payload: []byte("out of memory")}))
-		err = <-ended
+		select {
+		case err = <-ended:
+		case <-time.After(pairtest.WaitLimit):
+			t.Fatal("it hangs")
+		}
 		require.ErrorIs(t, err, stepvan.ErrRemote)
 		require.ErrorContains(t, err, "peer 2")
 		require.ErrorContains(t, err, "out of memory")

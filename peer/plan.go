@@ -305,8 +305,7 @@ func (pl *Plan) failed(e *edge, err error) {
 
 // fail ends the plan.
 func (pl *Plan) fail(err error) {
-	first := pl.broken == nil
-	if first {
+	if pl.broken == nil || pl.record != nil { // what fails a run is told, and not that a peer ended the plan before
 		pl.broken = err
 	}
 	if pl.record != nil {

@@ -74,18 +74,8 @@ func TestAPlanOfNothing(t *testing.T) {
 // learn that there will be no other.
 func TestALossAfterItsPartOfARun(t *testing.T) {
 	eachVan(t, func(t *testing.T, v pairtest.Van) {
-		all := pairtest.NewPeers(t, pairtest.Options{Van: v}, 3) // 0 sends to 1, and 1 to 2
-		const n = 1000
-		at := func(i int) peer.Move { return peer.Move{ID: 1, Peer: stepvan.Rank(i)} }
-		moves := func(p int, to int) []peer.Move {
-			m := at(to)
-			m.View = filled(t, all[p], heap, n, uint64(p)).Strided()
-			return []peer.Move{m}
-		}
-		sends := [][]peer.Move{moves(0, 1), moves(1, 2), nil}
-		recvs := [][]peer.Move{nil, moves(1, 0), moves(2, 1)}
-		plans, errs := tryPlan(t, all, "chain", sends, recvs)
-		require.NoError(t, errors.Join(errs...))
+		all := pairtest.NewPeers(t, pairtest.Options{Van: v}, 3)
+		plans := planChain(t, all)
 		middle, last := begin(t, plans[1], 1), begin(t, plans[2], 1)
 		require.NoError(t, last.Wait(pairtest.Context(t)))
 		for plans[1].EdgesLeft() > 1 { // until it knows that as well
@@ -109,6 +99,41 @@ func TestALossAfterItsPartOfARun(t *testing.T) {
 		for _, pl := range plans {
 			require.NoError(t, pl.Close(pairtest.Context(t)))
 		}
+	})
+}
+
+// planChain makes a plan in which peer 0 sends to 1, and 1 to 2.
+func planChain(t testing.TB, all []*pairtest.PeerOfCluster) []*peer.Plan {
+	t.Helper()
+	moves := func(p, other int) []peer.Move {
+		v := filled(t, all[p], heap, 1000, uint64(p)).Strided()
+		return []peer.Move{{ID: 1, Peer: stepvan.Rank(other), View: v}}
+	}
+	sends := [][]peer.Move{moves(0, 1), moves(1, 2), nil}
+	recvs := [][]peer.Move{nil, moves(1, 0), moves(2, 1)}
+	plans, errs := tryPlan(t, all, "chain", sends, recvs)
+	require.NoError(t, errors.Join(errs...))
+	return plans
+}
+
+// A peer may close a plan when it has done its part of a run. Another one that is lost afterwards is why the run fails.
+func TestALossAfterAnotherPeerHasClosedThePlan(t *testing.T) {
+	eachVan(t, func(t *testing.T, v pairtest.Van) {
+		all := pairtest.NewPeers(t, pairtest.Options{Van: v}, 3)
+		plans := planChain(t, all)
+		middle, last := begin(t, plans[1], 1), begin(t, plans[2], 1)
+		require.NoError(t, last.Wait(pairtest.Context(t)))
+		closed := make(chan error, 1)
+		go func() { closed <- plans[2].Close(pairtest.Context(t)) }()
+		for plans[1].Err() == nil { // until it knows that no other run follows
+			_ = middle.WaitFor(0)
+		}
+		require.False(t, middle.Done())
+		require.NoError(t, all[0].Transport.Abort())
+		require.ErrorContains(t, middle.Wait(pairtest.Context(t)), "peer 0")
+		require.ErrorContains(t, plans[1].Err(), "peer 0")
+		require.NoError(t, plans[1].Close(pairtest.Context(t)))
+		require.NoError(t, <-closed)
 	})
 }
 
