@@ -19,8 +19,14 @@ func (id ID) Index() uint32 { return uint32(id) }
 // Generation tells apart the values that had the slot.
 func (id ID) Generation() uint32 { return uint32(id >> 32) }
 
-// blockSlots is how many slots the table makes at a time.
-const blockSlots = 64
+const (
+	// blockSlots is how many slots a block has.
+	blockSlots = 64
+	// growBy is the part of its blocks that a table adds when it grows, so that it grows rarely. mostBlocks bounds what
+	// is made in vain.
+	growBy     = 4
+	mostBlocks = 64
+)
 
 // Table keeps values under IDs. The zero value is ready for use.
 type Table[T any] struct {
@@ -64,24 +70,32 @@ func (t *Table[T]) Take() (ID, *T) {
 
 // add returns a slot that had no value yet.
 func (t *Table[T]) add() *slot[T] {
-	if t.made%blockSlots == 0 {
+	s := t.at(t.made)
+	if s == nil {
 		t.grow()
+		s = t.at(t.made)
 	}
 	t.made++
-	return t.at(t.made - 1)
+	return s
 }
 
+// grow makes blocks, all of them in one piece of memory.
 func (t *Table[T]) grow() {
-	block := make([]slot[T], blockSlots)
-	for i := range block {
-		block[i].index = t.made + uint32(i)
-		block[i].life.Store(1 << 32) // 0 is the generation of no ID
-	}
 	var old [][]slot[T]
 	if p := t.blocks.Load(); p != nil {
 		old = *p
 	}
-	all := append(old[:len(old):len(old)], block)
+	more := min(max(len(old)/growBy, 1), mostBlocks)
+	made := make([]slot[T], more*blockSlots)
+	for i := range made {
+		made[i].index = t.made + uint32(i)
+		made[i].life.Store(1 << 32) // 0 is the generation of no ID
+	}
+	all := make([][]slot[T], len(old), len(old)+more)
+	copy(all, old)
+	for len(made) > 0 {
+		all, made = append(all, made[:blockSlots:blockSlots]), made[blockSlots:]
+	}
 	t.blocks.Store(&all)
 }
 

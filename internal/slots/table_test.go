@@ -185,3 +185,22 @@ func BenchmarkTakeFindFree(b *testing.B) {
 		tab.Free(id)
 	}
 }
+
+// A table grows in steps of its size, so many values cost few allocations.
+func TestATableGrowsRarely(t *testing.T) {
+	const values = 1 << 16
+	var tab Table[uint64]
+	allocs := testing.AllocsPerRun(1, func() {
+		tab = Table[uint64]{}
+		for i := range uint64(values) {
+			_, p := tab.Take()
+			*p = i
+		}
+	})
+	require.Less(t, allocs, 150.)
+	require.Equal(t, values, tab.Len())
+	for i := range uint32(values) {
+		require.EqualValues(t, i, *tab.Find(makeID(i, 1)))
+	}
+	require.Nil(t, tab.Find(makeID(values, 1)))
+}
