@@ -19,6 +19,7 @@ type Connection struct {
 	Reason string // why that van, such as "same machine", "shm: other machine" or "shm: other user, reported by the worker"
 	// Counters tell what the devices have done for this peer so far. They are nil over a van without devices.
 	Counters *Counters
+	Sent     Traffic // to this peer, so far
 }
 
 // String returns "server 1: tcp (shm: other machine)", for example.
@@ -87,7 +88,8 @@ func (o *startSessions) end() []*link.Session {
 
 func (m *member) connection(p Peer, s *link.Session) Connection {
 	van, reason := m.net.Explain(s)
-	return Connection{Peer: p, Van: van, Reason: reason, Counters: link.CountersOf([]*link.Session{s})[0]}
+	one := []*link.Session{s}
+	return Connection{Peer: p, Van: van, Reason: reason, Counters: link.CountersOf(one)[0], Sent: link.TrafficOf(one)[0]}
 }
 
 // warnOfTCP warns when tensors travel over TCP although this machine has RDMA devices.

@@ -11,6 +11,9 @@ import (
 // Counters tell what the RDMA devices of this node have done for a peer: see [Connection].
 type Counters = link.Counters
 
+// Traffic is how many messages have gone over a connection.
+type Traffic = link.Traffic
+
 // sessionLost is called by the driver. It logs what the devices have done for a peer whose connection has failed, and
 // what their ports say of it. A goroutine reads the latter, since that may take milliseconds.
 func (m *member) sessionLost(s *link.Session, c *Counters, err error) {

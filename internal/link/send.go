@@ -33,6 +33,7 @@ type sender struct {
 	sequence    uint64 // of the last accepted frame
 	peerAck     uint64 // highest sequence that the peer has acknowledged
 	inVan       uint64 // payload bytes that the van holds
+	posted      uint64 // messages that the van has taken, those of the link itself included
 	credit      sendCredit
 	frames      frameTable
 	unacked     queue[frame] // frames that the peer has not acknowledged, in order of sequence
@@ -308,6 +309,7 @@ func (x *sender) post(f *frame, h *wire.Header, meta []byte) (done bool, err err
 		}
 		return false, err
 	}
+	x.posted++
 	s.acks.toldAck, s.acks.toldCredit = h.Ack, h.Credit
 	return x.msg.Done, nil
 }

@@ -140,3 +140,20 @@ func CountersOf(sessions []*Session) []*Counters {
 	}
 	return list
 }
+
+// Traffic is how many messages have gone over a session. Pieces of large ones count.
+type Traffic struct {
+	Messages uint64
+	Own      uint64 // besides, of the link itself: acknowledgements that no other message carried, for example
+}
+
+// TrafficOf is what this side has sent over sessions, which may be over.
+func TrafficOf(sessions []*Session) []Traffic {
+	list := make([]Traffic, len(sessions))
+	for i, s := range sessions {
+		s.mu.Lock()
+		list[i] = Traffic{s.out.sequence, s.out.posted - s.out.sequence}
+		s.mu.Unlock()
+	}
+	return list
+}
