@@ -9,6 +9,7 @@ import (
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/bench/refit"
+	"github.com/stepvan/stepvan/ps"
 )
 
 // verb names what a node has to do.
@@ -56,6 +57,8 @@ type reply struct {
 	Moved  int64 `json:"moved,omitempty"`  // of prepare, refit: bytes of the moves
 	Memory int64 `json:"memory,omitempty"` // of prepare and check, refit: bytes of the process, shared ones in part
 	Pairs  int   `json:"pairs,omitempty"`  // of prepare, refit: the processes at the other ends of the moves
+
+	Sent ps.Traffic `json:"sent,omitzero"` // of measure, refit: to all other processes
 
 	Computed time.Duration `json:"computed,omitempty"` // of measure, server beside a busy program: processor time of its work
 }

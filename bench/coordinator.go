@@ -281,7 +281,9 @@ func (c *coordinator) round() error {
 		return err
 	}
 	n := c.exchange.perRound
-	if c.opts.Workload != Refit { // in which all take part at once
+	if c.opts.Workload == Refit {
+		c.moves.ran(own.replies, n)
+	} else { // in resharding all take part at once
 		n *= len(c.workers)
 	}
 	c.exchanges += int64(n)

@@ -11,10 +11,11 @@ var (
 // aboveOf is what a transfer of the bus takes above the plan alone.
 var aboveOf figure = func(r *Report, _ ...*Report) float64 { return r.Details.Above }
 
-// allocationsEach is per run and process, rounded so that heartbeats and timers do not count.
-var allocationsEach figure = func(r *Report, _ ...*Report) float64 {
-	return rounded(r.Allocs/float64(max(r.Workers+r.Servers, 1)), 0)
-}
+// allocationsEach is per run, of the process that has most, rounded so that heartbeats and timers do not count.
+var allocationsEach figure = func(r *Report, _ ...*Report) float64 { return rounded(r.Details.AllocsMost, 0) }
+
+// messagesEach is per run and pair, both ways.
+var messagesEach figure = func(r *Report, _ ...*Report) float64 { return r.Details.Messages }
 
 // inMebibytes is the part of so many bytes that each of n has.
 func inMebibytes(bytes int64, n int) float64 { return float64(bytes) / float64(max(n, 1)) / (1 << 20) }
@@ -41,7 +42,8 @@ func peersGoals() (goals []Goal) {
 		{", columns, rows of 2 KiB", refit.Spec{Dim: 1}, 0.85},
 		{", columns, rows of 512 B", refit.Spec{Dim: 1, Row: 512}, 0.7},
 		{", columns, rows of 64 B", refit.Spec{Dim: 1, Row: 64}, 0.7},
-		{", only the destinations shared", refit.Spec{Memory: refit.One}, 0.85},
+		{", only the destinations shared", refit.Spec{Memory: refit.Destinations}, 0.85},
+		{", only the sources shared", refit.Spec{Memory: refit.Sources}, 0.85},
 		{", no memory shared", refit.Spec{Memory: refit.Torch}, 0.45},
 	} {
 		goals = append(goals, Goal{
@@ -58,6 +60,7 @@ func peersGoals() (goals []Goal) {
 		Goal{Name: "shm, resharding of 1 GiB: memory beyond the models, by processes", Options: shm, Unit: "MiB", Bound: 8, figure: beyondProcess},
 		Goal{Name: "TCP, resharding of 1 GiB: memory beyond the models, by pairs", Options: tcp, Unit: "MiB", Bound: 16, figure: beyondPair},
 		Goal{Name: "shm, 10,000 moves of 8 bytes in 8 pairs: time of a run", Options: empty, Unit: "ms", Bound: 3, figure: millisOf},
+		Goal{Name: "shm, 10,000 moves of 8 bytes in 8 pairs: messages of a pair in a run", Options: empty, Bound: 2, figure: messagesEach},
 		Goal{Name: "shm, 10,000 moves of 8 bytes in 8 pairs: allocations of a run, by processes", Options: empty, figure: allocationsEach},
 	)
 }

@@ -164,12 +164,18 @@ func (m *nodeRunner) prepare(ctx context.Context, s *Options) (err error) {
 func (m *nodeRunner) measure(ctx context.Context, count int) (*reply, error) {
 	m.times.reset()
 	p, moves := m.program.(*refitting)
+	var sent ps.Traffic
 	if moves {
 		p.ends.begin()
+		sent = p.sent()
 	}
 	r, err := m.spec.measured(func() error { return m.program.run(ctx, count) })
 	if err == nil {
 		err = m.program.finish(ctx)
+	}
+	if moves {
+		now := p.sent()
+		r.Sent = ps.Traffic{Messages: now.Messages - sent.Messages, Own: now.Own - sent.Own}
 	}
 	if s, serves := m.program.(*server); serves {
 		r.Computed = s.computed

@@ -106,7 +106,7 @@ func TestNamesOfMeasurements(t *testing.T) {
 		"shm bus 2p 1KiB apart":                                      {Workload: Bus, Van: Shm, Push: 1024, Processes: Processes{Apart: true}},
 		"shm refit 8p 1GiB tp4 to tp2ep2 dim 0 shared":               {Workload: Refit, Van: Shm},
 		"tcp refit 2p 1GiB tp4 to tp2ep2 dim 1 rows 64 torch 1 to 1": {Workload: Refit, Refit: refit.Spec{Dim: 1, Row: 64, Memory: refit.Torch, Pair: true}},
-		"shm refit 6p tp4 to dp2 80 moves one":                       {Workload: Refit, Van: Shm, Refit: refit.Spec{Moves: 80, Memory: refit.One}},
+		"shm refit 6p tp4 to dp2 80 moves destinations":              {Workload: Refit, Van: Shm, Refit: refit.Spec{Moves: 80, Memory: refit.One}},
 		"shm batch 8w1s torch 8B/8B x64":                             {Workload: Batch, Van: Shm, Nodes: TorchNodes},
 	} {
 		require.Equal(t, want, o.String())

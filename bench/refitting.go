@@ -7,6 +7,7 @@ import (
 	"os"
 	"regexp"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -42,7 +43,7 @@ func newRefitting(n *ps.Node, s *Options) (*refitting, error) {
 		return nil, err
 	}
 	p := &refitting{node: n, spec: s, share: share, ends: newEnds()}
-	if p.inFile() {
+	if s.Refit.Memory.InFile(destination) {
 		if p.region, err = n.Memory().AllocFile(int(max(share.Bytes, 1))); err != nil {
 			return nil, err
 		}
@@ -54,17 +55,6 @@ func newRefitting(n *ps.Node, s *Options) (*refitting, error) {
 	debug.FreeOSMemory()
 	p.memory, err = ownMemory()
 	return p, err
-}
-
-// inFile reports whether the model of this process is in a memory file.
-func (p *refitting) inFile() bool {
-	switch p.spec.Refit.Memory {
-	case refit.Torch:
-		return false
-	case refit.One:
-		return p.share.Destination
-	}
-	return true
 }
 
 // agree makes the plan with the other processes.
@@ -155,6 +145,18 @@ func (p *refitting) run(ctx context.Context, count int) error {
 
 func (p *refitting) finish(context.Context) error { return nil }
 
+// sent is what has gone to all other processes so far.
+func (p *refitting) sent() (t ps.Traffic) {
+	for _, c := range p.node.Connections() {
+		t = sum(t, c.Sent)
+	}
+	return t
+}
+
+func sum(a, b ps.Traffic) ps.Traffic {
+	return ps.Traffic{Messages: a.Messages + b.Messages, Own: a.Own + b.Own}
+}
+
 // moves tells the coordinator about the moves of a resharding. Other programs have nothing to tell.
 func (m *nodeRunner) moves() *reply {
 	p, ok := m.program.(*refitting)
@@ -179,6 +181,22 @@ type moves struct {
 	pairs  int
 	before int64 // memory of all processes without the plan
 	beyond int64
+
+	sent   ps.Traffic // of all runs and processes
+	allocs []uint64   // of all runs, by process
+	runs   int
+}
+
+// ran adds what all processes say after a round. They come in the same order after each.
+func (m *moves) ran(replies []reply, runs int) {
+	if m.allocs == nil {
+		m.allocs = make([]uint64, len(replies))
+	}
+	for i, r := range replies {
+		m.sent = sum(m.sent, r.Sent)
+		m.allocs[i] += r.Allocs
+	}
+	m.runs += runs
 }
 
 // add adds what processes say before they have a plan.
@@ -200,8 +218,15 @@ func (m *moves) checked(replies []reply) {
 }
 
 func (m *moves) report(r *Report) {
-	if r.Workload == Refit {
-		r.PushBytes, r.Details.Beyond, r.Details.Pairs = m.bytes/int64(r.Servers), m.beyond, m.pairs
+	if r.Workload != Refit {
+		return
+	}
+	d := &r.Details
+	r.PushBytes, d.Beyond, d.Pairs = m.bytes/int64(r.Servers), m.beyond, m.pairs
+	if m.runs > 0 {
+		each := func(n uint64) float64 { return rounded(float64(n)/float64(m.runs)/float64(max(m.pairs, 1)), digits) }
+		d.Messages, d.Acks = each(m.sent.Messages), each(m.sent.Own)
+		d.AllocsMost = rounded(float64(slices.Max(m.allocs))/float64(m.runs), digits)
 	}
 }
 

@@ -84,6 +84,10 @@ type Details struct {
 	Beyond int64 `json:"beyond_bytes,omitempty"` // memory of all processes beyond their models, while these move
 	Pairs  int   `json:"pairs,omitempty"`        // of a source and a destination
 
+	Messages   float64 `json:"messages_per_pair,omitempty"`           // of both ends, in a run of resharding
+	Acks       float64 `json:"acks_per_pair,omitempty"`               // likewise, acknowledgements that no message carried
+	AllocsMost float64 `json:"allocs_of_a_process_per_run,omitempty"` // of the process of resharding that has most
+
 	Above float64 `json:"above_limit_us,omitempty"` // bus: what p50 is above the limit; median of the rounds
 }
 

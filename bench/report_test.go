@@ -127,7 +127,7 @@ func TestAboveThePlan(t *testing.T) {
 
 // Each goal reads the figure that its name says.
 func TestGoalsReadTheirFigure(t *testing.T) {
-	r := &Report{Figures: Figures{Ratio: 1.25, Allocs: 0.6, P50: 1000, P99: 5000, Max: 70_000, LimitP50: 500, Rate: 90}, Details: Details{Over: 7, Waiting: 0.25, Lost: 0.03, Throttled: Throttled{Count: 5, Time: 0.75}, Beyond: 12 << 20, Pairs: 2, Above: 17}}
+	r := &Report{Figures: Figures{Ratio: 1.25, Allocs: 0.6, P50: 1000, P99: 5000, Max: 70_000, LimitP50: 500, Rate: 90}, Details: Details{Over: 7, Waiting: 0.25, Lost: 0.03, Throttled: Throttled{Count: 5, Time: 0.75}, Beyond: 12 << 20, Pairs: 2, Above: 17, Messages: 2.03, AllocsMost: 0.2}}
 	smaller := &Report{Figures: Figures{P50: 10, P99: 10, Rate: 100}, Details: Details{Throttled: Throttled{Time: 0.5}}}
 	half := &Report{Figures: Figures{P50: 500, P99: 1000}}
 	for _, g := range allGoals() {
@@ -140,7 +140,7 @@ func TestGoalsReadTheirFigure(t *testing.T) {
 			"p50 by the largest of the constant ones": 2, "p99 by the largest of the constant ones": 5,
 			"lost by it": 3, "stopped by it, above park": 25, "rate by that of park": 0.9,
 			"share of the rate of bare copies": 0.8, "share of the rate of bare sockets": 0.8, "time of gloo by that of stepvan": 1.25, "time of nixl by that of stepvan": 1.25,
-			"memory beyond the models, by processes": 12, "memory beyond the models, by pairs": 6, "time of a run": 1, "allocations of a run, by processes": 1,
+			"memory beyond the models, by processes": 12, "memory beyond the models, by pairs": 6, "time of a run": 1, "allocations of a run, by processes": 0, "messages of a pair in a run": 2.03,
 			"above the plan alone": 17, "p50 by that of nixl": 2, "p50 above it by that of nixl": 2, "p99 above it by that of nixl": 5,
 		}
 		expected, known := want[g.Name[strings.LastIndex(g.Name, ": ")+2:]]

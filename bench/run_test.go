@@ -73,6 +73,7 @@ func TestRuns(t *testing.T) {
 		"refit over tcp":          {Workload: Refit, Refit: refit.Spec{Bytes: 4 << 20, Dim: 1, Row: 256}, Count: 5},
 		"refit over unix, a pair": {Workload: Refit, Van: Unix, Refit: refit.Spec{Bytes: 4 << 20, Dim: 1, Pair: true}, Count: 5},
 		"refit, one side shared":  {Workload: Refit, Van: Shm, Refit: refit.Spec{Bytes: 4 << 20, Memory: refit.One}, Count: 5},
+		"refit, sources shared":   {Workload: Refit, Van: Shm, Refit: refit.Spec{Bytes: 4 << 20, Memory: refit.Sources}, Count: 5},
 		"refit, private memory":   {Workload: Refit, Van: Shm, Refit: refit.Spec{Bytes: 4 << 20, Memory: refit.Torch}, Count: 5},
 		"refit of small moves":    {Workload: Refit, Van: Shm, Refit: refit.Spec{Moves: 800}, Count: 20},
 		"bus over shm":            {Workload: Bus, Van: Shm, Count: 50},
@@ -97,6 +98,9 @@ func TestRuns(t *testing.T) {
 			require.NotEmpty(t, r.Details.Samples.P50)
 			require.Len(t, r.Details.Samples.Ratio, len(r.Details.Samples.P50))
 			require.Len(t, r.Details.Curve.Limit, len(r.Details.Curve.Percent))
+			if messages := map[refit.Memory]float64{"": 2, refit.Sources: 2, refit.One: 3}[o.Refit.Memory]; o.Workload == Refit && o.Van == Shm && messages > 0 {
+				require.InDelta(t, messages, r.Details.Messages, 0, "for each pair and run")
+			}
 		})
 	}
 }

@@ -68,6 +68,9 @@ var further = []struct {
 		return fmt.Sprintf("%.3gMiB", inMebibytes(r.Details.Beyond, r.Workers+r.Servers))
 	}},
 	{"beyond/pair", ofWorkload(Refit), func(r *Report) string { return fmt.Sprintf("%.3gMiB", inMebibytes(r.Details.Beyond, r.Details.Pairs)) }},
+	{"messages/pair", ofWorkload(Refit), func(r *Report) string { return fmt.Sprintf("%.3g", r.Details.Messages) }},
+	{"acks/pair", ofWorkload(Refit), func(r *Report) string { return fmt.Sprintf("%.3g", r.Details.Acks) }},
+	{"allocs/process", ofWorkload(Refit), func(r *Report) string { return fmt.Sprintf("%.2g", r.Details.AllocsMost) }},
 	{"above limit", ofWorkload(Bus), func(r *Report) string { return Micros(r.Details.Above) }},
 	{"stopped", hasQuota, func(r *Report) string { return fmt.Sprintf("%.3g%%", r.Details.Throttled.Time*100) }},
 }
@@ -168,6 +171,10 @@ var explained = []struct {
 	{
 		ofWorkload(Refit),
 		"refit: from the end of one run of the plan to that of the next, at the last destination. GB/s: bytes that reach destinations. beyond: memory of all processes beyond the models while they move, by processes, and by pairs of a source and a destination.",
+	},
+	{
+		ofWorkload(Refit),
+		"messages/pair: those of both ends in a run. acks/pair: acknowledgements besides, which no message carried. allocs/process: those of a run in the process that has most.",
 	},
 	{
 		ofWorkload(Bus),

@@ -35,7 +35,8 @@ type Move struct {
 }
 
 // Plan moves the elements of many views between peers, as often as they like. It is agreed on once. A run costs two
-// messages a pair of peers where they share memory.
+// messages a pair of peers where the receiver sees the memory of the sender, and three where only the sender sees that
+// of the receiver.
 //
 // All peers that the moves name take part in a run: each calls Begin. The memory of the moves is borrowed until
 // Close has returned nil. Nobody writes to the views of the sends from Begin until its handle completes, and nobody

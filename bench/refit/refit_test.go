@@ -178,6 +178,18 @@ func TestSpecTravels(t *testing.T) {
 	require.Zero(t, zero)
 }
 
+// The word one is another one for destinations.
+func TestWhoseModelIsShared(t *testing.T) {
+	for memory, want := range map[Memory][2]bool{
+		"": {true, true}, Shared: {true, true}, Sources: {true, false}, Destinations: {false, true}, One: {false, true}, Torch: {false, false},
+	} {
+		s := Spec{Memory: memory}
+		s.SetDefaults()
+		require.Empty(t, s.Check())
+		require.Equal(t, want, [2]bool{s.Memory.InFile(false), s.Memory.InFile(true)}, memory)
+	}
+}
+
 func TestMistakes(t *testing.T) {
 	for want, s := range map[string]Spec{
 		`--memory "x" is unknown`: {Memory: "x"}, "--dim is out of range": {Dim: 2}, "--moves is out of range": {Moves: -1},

@@ -13,13 +13,20 @@ type Memory string
 
 // The memories.
 const (
-	Shared Memory = "shared" // all models are in memory files
-	One    Memory = "one"    // only those of the destinations are
-	Torch  Memory = "torch"  // none is: the models are private, as torch allocates them
+	Shared       Memory = "shared"       // all models are in memory files
+	Sources      Memory = "sources"      // only those of the sources are
+	Destinations Memory = "destinations" // only those of the destinations are
+	One          Memory = "one"          // only one side's are: another word for Destinations
+	Torch        Memory = "torch"        // none is: the models are private, as torch allocates them
 )
 
 // Memories lists them all.
-var Memories = []Memory{Shared, One, Torch}
+var Memories = []Memory{Shared, Sources, Destinations, One, Torch}
+
+// InFile reports whether the model of a side is in a memory file.
+func (m Memory) InFile(destination bool) bool {
+	return m == Shared || m == Sources && !destination || m == Destinations && destination
+}
 
 // Spec is what both sides must agree on. The zero value of a field is its default.
 type Spec struct {
@@ -65,8 +72,11 @@ func (s *Spec) SetDefaults() {
 	if s.Row == 0 && s.Moves == 0 {
 		s.Row = defaultRow
 	}
-	if s.Memory == "" {
+	switch s.Memory {
+	case "":
 		s.Memory = Shared
+	case One:
+		s.Memory = Destinations
 	}
 }
 
@@ -77,7 +87,7 @@ func (s *Spec) Check() (mistakes []error) {
 			mistakes = append(mistakes, errs.Invalid(format, args...))
 		}
 	}
-	refuse(!slices.Contains(Memories, s.Memory), "--memory %q is unknown: write shared, one or torch", s.Memory)
+	refuse(!slices.Contains(Memories, s.Memory), "--memory %q is unknown: write shared, sources, destinations, one or torch", s.Memory)
 	refuse(s.Dim != 0 && s.Dim != 1, "--dim is out of range (got %d, want 0 or 1)", s.Dim)
 	refuse(s.Moves < 0 || s.Moves > maxMoves, "--moves is out of range (got %d, want 0 to %d)", s.Moves, maxMoves)
 	if s.Moves > 0 {

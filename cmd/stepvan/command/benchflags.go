@@ -57,7 +57,7 @@ func (f *benchFlags) define(c *cobra.Command) {
 	flags.Var(&f.bytes, "bytes", "size of the model of refit (default 1GiB)")
 	flags.IntVar(&o.Refit.Dim, "dim", 0, "dimension along which the matrices of refit are divided: 0 rows, 1 columns")
 	flags.Var(&f.rows, "rows", "bytes that lie side by side on both sides of refit with --dim 1 (default 2KiB)")
-	flags.StringVar((*string)(&o.Refit.Memory), "memory", "", "memory of the models of refit: "+words(refit.Memories)+"; one: only that of the destinations is shared, torch: none (default shared)")
+	flags.StringVar((*string)(&o.Refit.Memory), "memory", "", "memory of the models of refit: "+words(refit.Memories)+"; one is destinations, torch: none is shared (default shared)")
 	flags.IntVar(&o.Refit.Moves, "moves", 0, "so many moves of 8 bytes in place of the model of refit (default a model)")
 	flags.BoolVar(&o.Processes.Apart, "apart", false, "the clients of bus are in processes of their own, apart from their agents")
 	flags.BoolVar(&o.Refit.Pair, "pair", false, "only the first source and the first destination of refit take part")
