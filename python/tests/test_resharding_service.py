@@ -259,6 +259,50 @@ def test_casts_and_atomic_destinations(ranks):
                 service.forget()
 
 
+SPECIALS = [0.0, -0.0, float("inf"), -float("inf"), 1e-45, 3.4e38, 1.00390625, 1.01171875, -1.00390625, 65504.0, 1e-8, 448.0]
+
+
+@pytest.mark.parametrize(("source", "destination"), [(torch.float32, torch.bfloat16), (torch.bfloat16, torch.float32), (torch.float64, torch.float16)])
+@pytest.mark.parametrize("shared", ["both", "source", "destination", "neither"])
+def test_casts_on_the_way(ranks, source, destination, shared):
+    """The elements are converted while they are copied: no buffer, and the bits of Tensor.to. One column stays at its rank."""
+    r = ranks(2)
+    whole = torch.randn(6, 8, generator=torch.Generator().manual_seed(3)).to(source)
+    whole.view(-1)[: len(SPECIALS)] = torch.tensor(SPECIALS, dtype=torch.float64).to(source)
+
+    def tensor(rank, side, shape, dtype):
+        return r.nodes[rank].empty(shape, dtype) if shared in ("both", side) else torch.empty(shape, dtype=dtype)
+
+    def one(rank, node):
+        sides = {}
+        if rank == 0:
+            sides["src"] = tensor(0, "source", (6, 8), source)
+        sides["dst"] = tensor(rank, "destination", (6, 3), destination)
+        src = {"decoder.w": (sides["src"], Part.spans((6, 8), [(0, 6)], [(0, 8)]))} if rank == 0 else None
+        dst = {"decoder.w": (sides["dst"], Part.spans((6, 8), [(0, 6)], [(2 + rank, 5 + rank)]))}
+        if rank == 0:
+            sides["src"].copy_(whole)
+        with contextlib.closing(reshard_state_dicts(node, src, dst, cast=True, name="cast")) as refit:
+            for run in range(2):
+                wanted = (whole if run == 0 else -whole)[:, 2 + rank : 5 + rank].to(destination)
+                if run:
+                    if rank == 0:
+                        sides["src"].copy_(-whole)
+                    refit.run()
+                assert torch.equal(sides["dst"].view(torch.uint8), wanted.contiguous().view(torch.uint8))
+            (agreed,) = refit._service._agreed.values()
+            assert all(not link.single for link in agreed.links.values()) and agreed.standing is not None
+            stats = [link.plan.stats for link in agreed.links.values()]
+            assert sum(s.sent + s.received for s in stats) == 18 * min(torch.finfo(source).bits, torch.finfo(destination).bits) // 8
+
+    r.all(one)
+    mismatch = r.run(lambda rank, node: reshard_state_dicts(node, {"decoder.w": whole} if rank == 0 else None, {"decoder.w": whole.to(destination)} if rank else None))
+    for error in mismatch:
+        assert isinstance(error, stepvan.InvalidError)
+        got, wanted = (str(dtype).removeprefix("torch.") for dtype in (source, destination))
+        assert f"type mismatch (got {got} at the source, {wanted} at the destination)" in str(error) and '"decoder.w"' in str(error)
+
+
 def test_memory_that_moved(ranks):
     r = ranks(2)
     services = r.make(timeout=2.0)

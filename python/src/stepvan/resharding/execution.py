@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from stepvan._errors import InvalidError, cut
+from stepvan.resharding import _dtypes
 from stepvan.resharding._boxes import Coverage, box_of, volume
 from stepvan.resharding._versions import Versions, version_of
 from stepvan.resharding.transforms import ReshardTransform, is_quantized, sendable
@@ -82,6 +83,7 @@ class Transfer:
     ) -> None:
         self.plan = plan
         self.landed_version = 0  # that a service has found with the elements
+        self.converts = False  # whether the service converts elements into the type of their destination
         self.stays = False  # whether all that was submitted at last is memory of the model
         self.sources, self._destinations = src_params, dst_params
         self.transform = plan.transform if transform is None else transform
@@ -111,9 +113,10 @@ class Transfer:
 
     def _here(self, op: TransferOp, params: dict[str, torch.Tensor]) -> bool:
         """Whether the operation takes part. A transform has its own destinations."""
-        return not self._skip or op.param_name in params or not op.is_send and self._transforms(op.param_name)
+        return not self._skip or op.param_name in params or not op.is_send and self.transforms(op.param_name)
 
-    def _transforms(self, name: str) -> bool:
+    def transforms(self, name: str) -> bool:
+        """Whether the transform takes care of a parameter."""
         return self.transform is not None and self.transform.should_transform(name)
 
     @property
@@ -152,7 +155,7 @@ class Transfer:
         self._check_destinations()
 
     def _check_absent(self, op: TransferOp) -> None:
-        if op.is_send or not self._transforms(op.param_name):
+        if op.is_send or not self.transforms(op.param_name):
             raise InvalidError(
                 f"reshard: parameter {op.param_name!r}: the plan {'sends' if op.is_send else 'receives'} it, and the "
                 f"{'source' if op.is_send else 'destination'} does not have it: give the module that the plan was made for, or missing='skip'"
@@ -169,7 +172,7 @@ class Transfer:
         """Refuses two operations on one element, and a quantized parameter that they leave incomplete."""
         slices: dict[str, list[TransferOp]] = {}
         for op in self._recvs:
-            if not self._transforms(op.param_name):
+            if not self.transforms(op.param_name):
                 slices.setdefault(op.param_name, []).append(op)
         for name, ops in slices.items():
             param = self._destinations[name]
@@ -202,7 +205,7 @@ class Transfer:
         ready: dict[str, torch.Tensor] = {}  # quantized sources are dequantized once
         for op in ops:
             param = self.sources[op.param_name]
-            if self.transform is not None and self._transforms(op.param_name):
+            if self.transform is not None and self.transforms(op.param_name):
                 for tensor in self.transform.prepare_send(op.param_name, op.my_slice, param):
                     yield self._contiguous(tensor), op, False
                 continue
@@ -216,7 +219,7 @@ class Transfer:
 
     def _prepare_recvs(self, ops: Iterable[TransferOp]) -> Iterator[tuple[torch.Tensor, TransferOp, bool]]:
         for op in ops:
-            if self.transform is not None and self._transforms(op.param_name):
+            if self.transform is not None and self.transforms(op.param_name):
                 buffers = list(self.transform.prepare_recv(op.param_name, op.my_slice))
                 self._writebacks.append(_Writeback("transform", param_name=op.param_name, dst_slice=op.my_slice, recv_bufs=buffers))
                 for buffer in buffers:
@@ -234,17 +237,18 @@ class Transfer:
         else:
             spare = self._spare is not None
             place = self._spare[op.param_name] if self._spare is not None else param.detach()
-        wire = self._wire(op, place)
+        wire = self.wire(op, place)
         view = place[op.my_slice]
-        if wire == place.dtype and (self._strides or view.is_contiguous()):
+        fits = wire == place.dtype or self.converts and not quantized and view.device.type == "cpu" and _dtypes.converts(wire, place.dtype)
+        if fits and (self._strides or view.is_contiguous()):
             self._writebacks.append(_Writeback("direct", param_name=op.param_name))
             return view, op, not quantized and not spare
         buffer = torch.empty(view.shape, dtype=wire, device=view.device)
         self._writebacks.append(_Writeback("copy", recv_buffer=buffer, dst_param=param, dst_slice=op.my_slice, param_name=op.param_name))
         return buffer, op, False
 
-    def _wire(self, op: TransferOp, place: torch.Tensor) -> torch.dtype:
-        """The type in which a parameter arrives."""
+    def wire(self, op: TransferOp, place: torch.Tensor) -> torch.dtype:
+        """The type that a parameter has at its source."""
         wire = (self.plan.buffer_dtypes or {}).get(op.param_name)
         return place.dtype if wire is None else wire
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
@@ -11,7 +12,8 @@ import torch
 from stepvan._errors import InvalidError, ProtocolError
 from stepvan.resharding import _dtypes
 
-_ENTRY = struct.Struct("<BBIQQQ")  # direction, type, occurrence, task, elements, whether the memory stays
+# Direction, type at the source, type at the destination (0 at the source), occurrence, task, elements, whether the memory stays.
+_ENTRY = struct.Struct("<BBBIQQQ")
 _HEAD = struct.Struct("<8sQQ16s")
 _MAGIC = b"stvmoves"
 _NO_TASK = 2**64 - 1
@@ -27,11 +29,28 @@ class Key(NamedTuple):
 
 
 class Pending(NamedTuple):
-    """One side of a move: its tensor, whether that stays where it is, and the name of the parameter."""
+    """One side of a move: its tensor, whether that stays where it is, and the name of the parameter.
+
+    source: of a receive, the type at the source where that differs.
+    """
 
     tensor: torch.Tensor
     stays: bool = False
     label: str = ""
+    source: torch.dtype | None = None
+
+    @property
+    def comes(self) -> torch.dtype:
+        """The type at the source."""
+        return self.tensor.dtype if self.source is None else self.source
+
+
+class Agreed(NamedTuple):
+    """What the other side says of a move: whether its memory stays, and the type that elements have on their way, where it
+    is not that of both sides."""
+
+    stays: bool
+    wire: torch.dtype | None
 
 
 class Moves:
@@ -65,8 +84,9 @@ class Moves:
         return b"".join(self._entry(key, True) for key in self.keys)
 
     def _entry(self, key: Key, own: bool) -> bytes:
-        tensor, stays, label = self.found[key]
-        return _ENTRY.pack(key.direction, _dtypes.code(label, tensor.dtype), key.occurrence, key.task, tensor.numel(), own and stays)
+        one = self.found[key]
+        lands = 0 if self.is_send(key) or not own else _dtypes.code(one.label, one.tensor.dtype)
+        return _ENTRY.pack(key.direction, _dtypes.code(one.label, one.comes), lands, key.occurrence, key.task, one.tensor.numel(), own and one.stays)
 
     def head(self, manifest: bytes, attempt: int) -> bytes:
         """What comes first: the length of the manifest, a number, and what the manifest says, in short."""
@@ -82,24 +102,38 @@ class Moves:
             raise ProtocolError(f"reshard: rank {self.peer} does not say what it moves (got {head[:16]!r}...): use the same version of stepvan at all ranks")
         return length, attempt, digest == self._digest()
 
-    def compare(self, manifest: bytes) -> list[bool]:
-        """Whether the memory of each move stays at the other side. It refuses moves that do not fit."""
-        theirs: dict[Key, tuple[int, int, bool]] = {}
-        for direction, dtype, occurrence, task, elements, stays in _ENTRY.iter_unpack(manifest):
-            theirs[Key(direction, task, occurrence)] = (dtype, elements, bool(stays))
+    def compare(self, manifest: bytes) -> list[Agreed]:
+        """What the other side says of each move. It refuses moves that do not fit."""
+        theirs: dict[Key, tuple[int, int, int, bool]] = {}
+        for direction, dtype, lands, occurrence, task, elements, stays in _ENTRY.iter_unpack(manifest):
+            theirs[Key(direction, task, occurrence)] = (dtype, elements, lands, bool(stays))
         for key in sorted(theirs.keys() | self.found.keys()):
             if key not in theirs or key not in self.found:
                 raise self._one_sided(key, theirs)
-            tensor, _, label = self.found[key]
-            dtype, elements, _ = theirs[key]
-            if (_dtypes.code(label, tensor.dtype), tensor.numel()) != (dtype, elements):
+            tensor, _, label, _ = one = self.found[key]
+            dtype, elements, _, _ = theirs[key]
+            if (_dtypes.code(label, one.comes), tensor.numel()) != (dtype, elements):
                 raise InvalidError(
-                    f"reshard: {self._name(key, label)}: both sides differ (got {tensor.dtype} x {tensor.numel()} at rank {self.rank}, "
+                    f"reshard: {self._name(key, label)}: both sides differ (got {one.comes} x {tensor.numel()} at rank {self.rank}, "
                     f"{_dtypes.name(dtype)} x {elements} at rank {self.peer}): give both the same type and as many elements"
                 )
-        return [theirs[key][2] for key in self.keys]
+        return [Agreed(theirs[key][3], self._wire(key, theirs[key][2])) for key in self.keys]
 
-    def _one_sided(self, key: Key, theirs: dict[Key, tuple[int, int, bool]]) -> InvalidError:
+    def _wire(self, key: Key, lands: int) -> torch.dtype | None:
+        """The type that elements have on their way; None: that of both sides."""
+        one = self.found[key]
+        to = one.tensor.dtype
+        if self.is_send(key):
+            if lands in (0, _dtypes.code(one.label, to)):
+                return None
+            to = _dtypes.dtype(lands)
+        if not _dtypes.converts(one.comes, to):
+            if one.comes != to:
+                raise ProtocolError(f"reshard: rank {self.peer} wants {one.comes} as {to}, which nobody converts: use the same version of stepvan at all ranks")
+            return None
+        return _dtypes.on_the_way(one.comes, to)
+
+    def _one_sided(self, key: Key, theirs: Mapping[Key, object]) -> InvalidError:
         counts = [sum(other[:2] == key[:2] for other in side) for side in (self.found, theirs)]
         pending = self.found.get(key._replace(occurrence=0))
         what = ("sends", "receives") if self.is_send(key) else ("receives", "sends")

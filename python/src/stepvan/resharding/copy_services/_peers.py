@@ -20,6 +20,7 @@ class Move(NamedTuple):
     peer: int
     tensor: torch.Tensor
     label: str
+    wire: torch.dtype | None = None
 
 
 class Deadline:

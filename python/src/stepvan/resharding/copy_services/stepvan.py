@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from stepvan._errors import Error, InvalidError, cut
-from stepvan.resharding.copy_services._agreement import HEAD_BYTES, Key, Moves, Pending
+from stepvan.resharding.copy_services._agreement import HEAD_BYTES, Agreed, Key, Moves, Pending
 from stepvan.resharding.copy_services._peers import Deadline, Move, Peers, wait_all
 from stepvan.resharding.copy_services.base import CopyService, RecvOp, SendOp, match_local_ops
 from stepvan.resharding.execution import Transfer
@@ -41,6 +41,15 @@ class _Bound(NamedTuple):
         return cls(tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype)
 
 
+class _Own(NamedTuple):
+    """A move within this rank."""
+
+    source: torch.Tensor
+    to: torch.Tensor
+    label: str
+    comes: torch.dtype  # what the type of the source is to be
+
+
 class _Link(NamedTuple):
     """What two ranks have agreed on for a batch: a plan for memory that stays, and single transfers for the rest."""
 
@@ -60,7 +69,7 @@ class _Agreed:
 
     plan: ReshardPlan
     links: dict[int, _Link]
-    own: list[tuple[torch.Tensor, torch.Tensor, str]]
+    own: list[_Own]
     receives: set[int]
     standing: tuple[Any, ...] | None = None
 
@@ -70,7 +79,8 @@ class StepvanCopyService(CopyService):
 
     ``run`` executes what was submitted, as any service does. ``execute_plan`` takes a whole plan: the ranks agree on it
     at its first run, and each further run costs two messages for each pair of ranks. The first run decides where the
-    tensors of the plan lie. ``forget`` ends that: call it at all ranks when a model has got other memory.
+    tensors of the plan lie. ``forget`` ends that: call it at all ranks when a model has got other memory. Where a plan
+    allows a cast, floats are converted while they are copied.
 
     name: the same at all ranks. Services that are in use at the same time have different names. timeout: seconds that
     a run waits for other ranks, or None. After a run has failed, the service can only be closed; make another one with
@@ -121,7 +131,7 @@ class StepvanCopyService(CopyService):
             self._agree(moves, deadline)
             self._single({rank: (one, one.keys) for rank, one in moves.items()}, deadline)
             for send, recv in own:
-                _copy(f"task {send.task_id}", recv.tensor.detach(), send.tensor.detach())
+                _copy(f"task {send.task_id}", recv.tensor.detach(), send.tensor.detach(), recv.tensor.dtype)
 
     def _check(self, tensor: Any, rank: int) -> None:
         if not isinstance(tensor, torch.Tensor):
@@ -182,6 +192,7 @@ class StepvanCopyService(CopyService):
     def run_transfer(self, transfer: Transfer, version: int) -> int:
         """Runs all batches of a plan. version: of this run, or 0 to take what comes. Returns the version that came."""
         self._check_works()
+        transfer.converts = True
         landed = 0
         with _Breaking(self):
             for batch in range(transfer.plan.num_batches):
@@ -189,20 +200,21 @@ class StepvanCopyService(CopyService):
                 agreed = self._agreed.get((id(transfer.plan), batch))
                 moves: dict[int, Moves] = {}
                 if agreed is None or agreed.standing is None or agreed.standing != transfer.standing:
-                    moves, own = self._collect(transfer, batch)
-                    agreed = self._agree_on(transfer, batch, moves, own, deadline)
+                    moves, inside = self._collect(transfer, batch)
+                    agreed = self._agree_on(transfer, batch, moves, inside, deadline)
                 landed = max(landed, self._run(moves, agreed, version, deadline))
-                for send, recv, label in agreed.own:
-                    _copy(f"parameter {label!r}", recv, send)
+                for own in agreed.own:
+                    _copy(f"parameter {own.label!r}", own.to, own.source, own.comes)
                 transfer.finish()
         self._last = max(self._last, version, landed)
         return landed
 
-    def _collect(self, transfer: Transfer, batch: int) -> tuple[dict[int, Moves], list[tuple[torch.Tensor, torch.Tensor, str]]]:
+    def _collect(self, transfer: Transfer, batch: int) -> tuple[dict[int, Moves], list[_Own]]:
         """The moves of a batch with each other rank, and those within this one."""
         moves: dict[int, Moves] = {}
         own: tuple[list[SendOp], list[RecvOp]] = ([], [])
         labels: dict[int | None, str] = {}
+        comes: dict[int, torch.dtype] = {}  # of receives within this rank, by their tensors
 
         def send(tensor: torch.Tensor, op: TransferOp, stays: bool) -> None:
             self._check(tensor, op.peer_rank)
@@ -214,17 +226,20 @@ class StepvanCopyService(CopyService):
 
         def recv(tensor: torch.Tensor, op: TransferOp, stays: bool) -> None:
             self._check(tensor, op.peer_rank)
+            converted = not transfer.transforms(op.param_name) and transfer.wire(op, tensor) != tensor.dtype
+            source = transfer.wire(op, tensor) if converted else None
             if op.peer_rank == self.rank:
                 own[1].append(RecvOp(op.task_id, tensor, op.peer_rank))
+                comes[id(tensor)] = source or tensor.dtype
             else:
-                moves.setdefault(op.peer_rank, Moves(self.rank, op.peer_rank)).add(False, op.task_id, Pending(tensor, stays, op.param_name))
+                moves.setdefault(op.peer_rank, Moves(self.rank, op.peer_rank)).add(False, op.task_id, Pending(tensor, stays, op.param_name, source))
 
         transfer.submit(batch, send, recv)
         pairs = match_local_ops(*own, self.rank)
-        return moves, [(one.tensor, other.tensor, labels[one.task_id]) for one, other in pairs]
+        return moves, [_Own(one.tensor, other.tensor, labels[one.task_id], comes[id(other.tensor)]) for one, other in pairs]
 
     def _agree_on(
-        self, transfer: Transfer, batch: int, moves: dict[int, Moves], own: list[tuple[torch.Tensor, torch.Tensor, str]], deadline: Deadline
+        self, transfer: Transfer, batch: int, moves: dict[int, Moves], own: list[_Own], deadline: Deadline
     ) -> _Agreed:
         """What was agreed on for a batch. At its first run the ranks agree."""
         key = (id(transfer.plan), batch)
@@ -256,14 +271,15 @@ class StepvanCopyService(CopyService):
         agreed = self._agree(moves, deadline)
         # Each rank goes through its pairs in the order that all have, so none waits in a circle.
         for rank in sorted(moves, key=lambda rank: (min(rank, self.rank), max(rank, self.rank))):
-            one, (stays, attempt) = moves[rank], agreed[rank]
+            one, (said, attempt) = moves[rank], agreed[rank]
             keys = one.keys
-            planned = [key for key, theirs in zip(keys, stays, strict=True) if theirs and one.found[key].stays and one.found[key].tensor.numel() > 0]
+            theirs = dict(zip(keys, said, strict=True))
+            planned = [key for key in keys if theirs[key].stays and one.found[key].stays and one.found[key].tensor.numel() > 0]
             plan = None
             if planned:
                 sides: tuple[list[Move], list[Move]] = ([], [])
                 for number, key in enumerate(planned):
-                    sides[not one.is_send(key)].append(Move(number, rank, one.found[key].tensor, one.found[key].label))
+                    sides[not one.is_send(key)].append(Move(number, rank, one.found[key].tensor, one.found[key].label, theirs[key].wire))
                 low, high = sorted((rank, self.rank))
                 plan = self._peers.plan(f"reshard {self.name} {low}-{high} {attempt}", *sides, deadline)
             in_plan = set(planned)
@@ -310,18 +326,24 @@ class StepvanCopyService(CopyService):
         longest = max((len(keys) for _, keys in lists.values()), default=0)
         for first in range(0, longest, _WINDOW):
             handles = []
+            converted = []
             for sends in (False, True):
                 for rank, (one, keys) in lists.items():
                     for key in keys[first : first + _WINDOW]:
                         if one.is_send(key) == sends:
-                            begin = self._peers.send if sends else self._peers.recv
-                            handles.append((rank, begin(one.found[key].tensor, rank, self._tag, deadline)))
+                            begin, tensor = self._peers.send if sends else self._peers.recv, one.found[key].tensor
+                            if not sends and one.found[key].comes != tensor.dtype:
+                                converted.append((tensor, torch.empty(tensor.shape, dtype=one.found[key].comes)))
+                                tensor = converted[-1][1]
+                            handles.append((rank, begin(tensor, rank, self._tag, deadline)))
             wait_all(handles, deadline)
+            for to, came in converted:
+                to.copy_(came)
 
-    def _agree(self, moves: dict[int, Moves], deadline: Deadline) -> dict[int, tuple[list[bool], int]]:
+    def _agree(self, moves: dict[int, Moves], deadline: Deadline) -> dict[int, tuple[list[Agreed], int]]:
         """Compares what both sides of each pair move.
 
-        The result says of each rank whether the memory of each move stays there, and has a number for the agreement.
+        The result has what each rank says of each move, and a number for the agreement.
         Where something does not fit, both sides know it before anything has moved.
         """
         self._attempts += 1
@@ -369,9 +391,9 @@ class _Breaking:
             self._service._break(str(error) or type(error).__name__)
 
 
-def _copy(what: str, to: torch.Tensor, source: torch.Tensor) -> None:
-    """A move within this rank."""
-    if to.numel() != source.numel() or to.dtype != source.dtype:
+def _copy(what: str, to: torch.Tensor, source: torch.Tensor, comes: torch.dtype) -> None:
+    """A move within this rank. comes: what the type of the source is to be."""
+    if to.numel() != source.numel() or comes != source.dtype:
         raise InvalidError(
             f"reshard: {what}: both sides differ (got {source.dtype}{list(source.shape)} to {to.dtype}{list(to.shape)}): "
             "give both the same type and as many elements"
