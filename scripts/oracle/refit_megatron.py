@@ -1,13 +1,16 @@
-"""Runs Megatron-core's own refit over stepvan's service, between three processes, and checks the bytes.
+"""Runs Megatron-core's own refit over stepvan's service and over its own gloo service, and compares the bytes.
+
+Three processes take part:
 
     python -m stepvan launch -n 3p -- python refit_megatron.py PORT
 
 It needs CPython 3.12 with torch, megatron-core and the wheel of stepvan, and no accelerator: some functions of
-torch.cuda do nothing here. No other line of Megatron-core is replaced.
+torch.cuda do nothing here, and for gloo torch.empty ignores pin_memory. No other line of Megatron-core is replaced.
 """
 
 import contextlib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -54,6 +57,22 @@ def groups_of_torch(layouts: list[rw.Layout]) -> dict[tuple[int, ...], dist.Proc
     return found
 
 
+def bits(tensor: torch.Tensor) -> torch.Tensor:
+    """The bytes of a tensor. Numbers may be equal whose bytes differ."""
+    return tensor.detach().contiguous().view(-1).view(torch.uint8)
+
+
+@contextlib.contextmanager
+def unpinned() -> Iterator[None]:
+    """Has torch.empty ignore pin_memory, which Megatron-core's gloo service asks for, and torch refuses without a driver."""
+    empty = torch.empty
+    torch.empty = lambda *args, pin_memory=False, **kwargs: empty(*args, **kwargs)
+    try:
+        yield
+    finally:
+        torch.empty = empty
+
+
 def main() -> None:
     with stepvan.Node() as node:
         rank = node.peer.rank
@@ -69,21 +88,29 @@ def main() -> None:
 
         service = StepvanCopyService(node)
         assert isinstance(service, copy_services.CopyService)
-        mine, theirs = model(SRC, rw.weights(0)), model(DST, None)
+        mine, theirs, by_gloo = model(SRC, rw.weights(0)), model(DST, None), model(DST, None)
         barriers = []
-        dist.barrier = lambda *_, **__: barriers.append(1)
+        barrier = dist.barrier
         for run in range(3):
             if mine is not None:
                 mine.load_state_dict(rw.model(SRC, rank, rw.weights(run)).state_dict())
+            dist.barrier = lambda *_, **__: barriers.append(1)
             refit.swap_model_weights(mine, theirs, refit_method=service)
+            dist.barrier = barrier
+            with unpinned():
+                refit.swap_model_weights(mine, by_gloo, refit_method="gloo")
             if theirs is not None:
                 wanted = rw.model(DST, rank, rw.weights(run)).state_dict()
                 state = theirs.state_dict()
                 assert state.keys() == wanted.keys()
-                assert all(torch.equal(state[name], tensor) for name, tensor in wanted.items())
+                gloo = by_gloo.state_dict()
+                assert gloo.keys() == wanted.keys()
+                for name, tensor in wanted.items():
+                    assert torch.equal(bits(gloo[name]), bits(tensor)), f"{name}: gloo"
+                    assert torch.equal(bits(state[name]), bits(gloo[name])), name
         assert not barriers
         service.close()
-        print(f"rank {rank}: Megatron-core's refit over stepvan gives the same bytes", flush=True)
+        print(f"rank {rank}: Megatron-core's refit over stepvan and over its own gloo service gives the same bytes", flush=True)
         dist.destroy_process_group()
 
 
