@@ -88,6 +88,10 @@ const (
 // chunksInFlight is how many chunks of an edge may be on their way. One is received while the next is packed.
 const chunksInFlight = 4
 
+// askEvery is how many chunks are acknowledged at once. The sender waits for that when chunksInFlight are on their way,
+// and with the last one it is done. Otherwise the acknowledgement would wait for a message that carries it.
+const askEvery = chunksInFlight / 2
+
 // edgeTable gives edges numbers. Peer.mu guards it.
 type edgeTable struct{ ends slots.Table[edgeSlot] }
 

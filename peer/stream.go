@@ -62,8 +62,8 @@ func (e *edge) takeChunk() (m *message, chunk int, piece pull) {
 		e.flow.next++
 		m = e.remote.message(opChunk, e.theirs)
 		m.out.Generation = uint32(chunk)
-		if e.flow.next == len(e.streamed.chunks) {
-			m.out.Flags = wire.FlagAckNow // this side is done when the peer has said that it has all
+		if e.flow.next == len(e.streamed.chunks) || e.flow.next%askEvery == 0 {
+			m.out.Flags = wire.FlagAckNow
 		}
 	} else {
 		at := e.merges.queue.first
