@@ -114,6 +114,7 @@ func TestMistakesInBench(t *testing.T) {
 		"no moves":           {[]string{"--workload", "refit", "--moves", "0"}, 1, "--moves must be above 0"},
 		"unknown layout":     {[]string{"--workload", "refit", "--to", "pp2"}, codeUsage, `layout "pp2" is unknown: write one like tp4, tp2ep2 or tp2dp2`},
 		"unknown memory":     {[]string{"--workload", "refit", "--memory", "x"}, 1, `--memory "x" is unknown: write shared, sources, destinations, one or torch`},
+		"torchstore":         {[]string{"--workload", "refit", "--peer", "torchstore"}, 1, "--peer torchstore cannot run between these processes: torchstore 0.1.2 needs torchmonarch 0.1.2"},
 		"echo of gloo":       {[]string{"--workload", "echo", "--peer", "gloo"}, 1, "--workload echo does not work with --peer gloo: use refit"},
 		"goals with a model": {[]string{"--bytes", "1MiB"}, 1, "--bytes does not go with the goals"},
 		"lists unlike":       {[]string{"--workload", "afd", "--push", "1,2,3", "--pull", "1,2"}, 1, "--pull has 2 sizes and --push 3"},

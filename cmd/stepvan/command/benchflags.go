@@ -117,8 +117,17 @@ func (f *benchFlags) base(errOut io.Writer) (o bench.Options, err error) {
 	return o, nil
 }
 
+// torchStore is a library that people ask for, and that no measurement can have: see the error.
+const torchStore = "torchstore"
+
+var errTorchStore = errs.Invalid("--peer %s cannot run between these processes: torchstore 0.1.2 needs torchmonarch 0.1.2, whose library needs libcuda.so.1 "+
+	"of the NVIDIA driver also on the CPU, and later torchmonarch refuses it (docs/performance.md): compare with %s", torchStore, words(bench.Peers))
+
 // checkWords refuses unknown words. Of nodes and peers, each flag knows its own.
 func (f *benchFlags) checkWords() error {
+	if slices.ContainsFunc(f.peers, func(word string) bool { return strings.TrimSpace(word) == torchStore }) {
+		return errTorchStore
+	}
 	for _, list := range []struct {
 		flag         string
 		given, known []string
