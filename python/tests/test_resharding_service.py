@@ -265,7 +265,7 @@ SPECIALS = [0.0, -0.0, float("inf"), -float("inf"), 1e-45, 3.4e38, 1.00390625, 1
 @pytest.mark.parametrize(("source", "destination"), [(torch.float32, torch.bfloat16), (torch.bfloat16, torch.float32), (torch.float64, torch.float16)])
 @pytest.mark.parametrize("shared", ["both", "source", "destination", "neither"])
 def test_casts_on_the_way(ranks, source, destination, shared):
-    """The elements are converted while they are copied: no buffer, and the bits of Tensor.to. One column stays at its rank."""
+    """Elements are converted while they are copied: no buffer, and the bits of Tensor.to. Some stay at their rank."""
     r = ranks(2)
     whole = torch.randn(6, 8, generator=torch.Generator().manual_seed(3)).to(source)
     whole.view(-1)[: len(SPECIALS)] = torch.tensor(SPECIALS, dtype=torch.float64).to(source)

@@ -64,7 +64,7 @@ def bits(tensor: torch.Tensor) -> torch.Tensor:
 
 @contextlib.contextmanager
 def unpinned() -> Iterator[None]:
-    """Has torch.empty ignore pin_memory, which Megatron-core's gloo service asks for, and torch refuses without a driver."""
+    """Has torch.empty ignore pin_memory, which the gloo service asks for, and which torch refuses without a driver."""
     empty = torch.empty
     torch.empty = lambda *args, pin_memory=False, **kwargs: empty(*args, **kwargs)
     try:

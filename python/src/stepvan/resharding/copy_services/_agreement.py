@@ -12,7 +12,8 @@ import torch
 from stepvan._errors import InvalidError, ProtocolError
 from stepvan.resharding import _dtypes
 
-# Direction, type at the source, type at the destination (0 at the source), occurrence, task, elements, whether the memory stays.
+# Direction, type at the source, type at the destination (0 from the source), occurrence, task, elements, and whether
+# the memory stays.
 _ENTRY = struct.Struct("<BBBIQQQ")
 _HEAD = struct.Struct("<8sQQ16s")
 _MAGIC = b"stvmoves"
@@ -46,8 +47,10 @@ class Pending(NamedTuple):
 
 
 class Agreed(NamedTuple):
-    """What the other side says of a move: whether its memory stays, and the type that elements have on their way, where it
-    is not that of both sides."""
+    """What the other side says of a move.
+
+    stays: whether its memory stays. wire: the type that elements have on their way, where the sides have two.
+    """
 
     stays: bool
     wire: torch.dtype | None
