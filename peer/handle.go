@@ -49,7 +49,7 @@ func (h Handle) WaitFor(d time.Duration) error {
 	}
 	err := h.p.results.WaitFor(d, h.id)
 	if d == 0 {
-		if err != nil && h.p.looks.Add(1)%looksBeforeYield == 0 {
+		if err != nil && h.p.movers.looks.Add(1)%looksBeforeYield == 0 {
 			runtime.Gosched()
 		}
 		return err

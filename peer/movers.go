@@ -66,6 +66,7 @@ type movers struct {
 	most      int
 	onPanic   func()
 	goroutine sync.WaitGroup
+	looks     atomic.Uint32 // of programs that wait for them, in vain
 
 	mu sync.Mutex
 	// +checklocks:mu

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
@@ -23,7 +22,6 @@ type Peer struct {
 	results *handles.Table[result]
 	memory  memory
 	movers  movers
-	looks   atomic.Uint32 // of WaitFor(0), in vain
 
 	mu        sync.Mutex
 	rank      stepvan.Rank

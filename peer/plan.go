@@ -74,8 +74,8 @@ type Plan struct {
 // not fit, the error is a [*MismatchError] at both ends, and nothing is left of the plan at any peer. Plan waits until
 // all have agreed, one of them dies, or ctx ends.
 //
-// A peer that gives up fails the attempts of those that have read its proposal. All may try again at once under the same
-// name. What belongs to an earlier attempt is never taken for a part of a later one.
+// A peer that gives up fails the attempts of those that have read its proposal. All may try again at once under the
+// same name. What belongs to an earlier attempt is never taken for a part of a later one.
 func (p *Peer) Plan(ctx context.Context, name string, sends, recvs []Move) (*Plan, error) {
 	return p.PlanWith(ctx, name, sends, recvs, PlanOptions{})
 }

@@ -101,8 +101,8 @@ func (x *pair) appendProposal(b []byte) []byte {
 // readProposals waits for the proposals of all other peers, before any are compared. So everybody can be told what does
 // not fit.
 //
-// When a plan does not fit at another peer, the proposals of the others are still read, so that they can be told as well. A peer
-// that has not proposed within graceTime is told nothing.
+// When a plan does not fit at another peer, the proposals of the others are still read, so that they can be told as
+// well. A peer that has not proposed within graceTime is told nothing.
 func (d *draft) readProposals(ctx context.Context) (err error) {
 	for _, x := range d.pairs {
 		if failed := d.readProposal(ctx, x); failed != nil && err == nil {
