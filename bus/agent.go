@@ -21,6 +21,8 @@ import (
 type Board interface {
 	Post(ctx context.Context, key string, value []byte) error
 	Remove(ctx context.Context, key string) error
+	// RemoveValue removes an entry that has this value, and no other one.
+	RemoveValue(ctx context.Context, key string, value []byte) error
 	Watch(ctx context.Context, prefix string, until func([]postoffice.Entry) bool) ([]postoffice.Entry, error)
 }
 

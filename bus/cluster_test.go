@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -63,10 +64,18 @@ func (p pinner) Post(_ context.Context, key string, value []byte) error {
 }
 
 func (p pinner) Remove(_ context.Context, key string) error {
+	return p.remove(key, func([]byte) bool { return true })
+}
+
+func (p pinner) RemoveValue(_ context.Context, key string, value []byte) error {
+	return p.remove(key, func(old []byte) bool { return bytes.Equal(old, value) })
+}
+
+func (p pinner) remove(key string, only func(value []byte) bool) error {
 	b := p.board
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if e, ok := b.entries[key]; !ok || e.Owner.Rank != p.rank {
+	if e, ok := b.entries[key]; !ok || e.Owner.Rank != p.rank || !only(e.Value) {
 		return fmt.Errorf("%s: no such entry: %w", key, stepvan.ErrRemote)
 	}
 	delete(b.entries, key)

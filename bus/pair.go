@@ -261,25 +261,16 @@ func (a *Agent) brief() (context.Context, context.CancelFunc) {
 func (a *Agent) post(n rankEntry) {
 	ctx, cancel := a.brief()
 	defer cancel()
-	if a.board.Post(ctx, n.key(), n.encode()) != nil {
+	value := n.encode()
+	if a.board.Post(ctx, n.key(), value) != nil {
 		return
 	}
 	time.AfterFunc(markTime, func() {
-		if a.owns(n) {
-			ctx, cancel := a.brief()
-			defer cancel()
-			_ = a.board.Remove(ctx, n.key())
-		}
+		ctx, cancel := a.brief()
+		defer cancel()
+		_ = a.board.RemoveValue(ctx, n.key(), value) // else a later attempt has replaced it
 	})
 }
 
 // markTime is how long a mark stays on the board.
 const markTime = 5 * time.Second
-
-// owns reports whether the entry on the board is still this one.
-func (a *Agent) owns(n rankEntry) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	now, ok := a.entries[n.key()]
-	return ok && now.attempt == n.attempt && now.state == n.state
-}

@@ -64,8 +64,18 @@ func (b *Board) Post(ctx context.Context, key string, value []byte) error {
 // Remove takes an entry of this node off the board. It returns the errors of Post, and [stepvan.ErrRemote] also when
 // there is no such entry.
 func (b *Board) Remove(ctx context.Context, key string) error {
-	what := "remove " + strconv.Quote(key)
-	body := removeBody{Key: key}
+	return b.remove(ctx, removeBody{Key: key})
+}
+
+// RemoveValue is Remove for an entry that still has a value. When this node has posted another one meanwhile, the entry
+// stays, and the error is [stepvan.ErrRemote].
+func (b *Board) RemoveValue(ctx context.Context, key string, value []byte) error {
+	only := append([]byte{}, value...) // nil would stand for any value
+	return b.remove(ctx, removeBody{Key: key, Only: &only})
+}
+
+func (b *Board) remove(ctx context.Context, body removeBody) error {
+	what := "remove " + strconv.Quote(body.Key)
 	if err := body.check(); err != nil {
 		return errs.Invalid("%.80s: %v", what, err)
 	}

@@ -64,6 +64,20 @@ func TestBoard(t *testing.T) {
 		all, err = p0.Watch(t.Context(), "job/a", entries(1))
 		require.NoError(t, err)
 		require.EqualValues(t, 6, all[0].Order, "it is a new one")
+
+		require.NoError(t, p0.Post(t.Context(), "job/a", []byte("5")))
+		require.ErrorIs(t, p0.RemoveValue(t.Context(), "job/a", []byte("4")), stepvan.ErrRemote, "it has another value")
+		require.ErrorIs(t, p1.RemoveValue(t.Context(), "job/a", []byte("5")), stepvan.ErrRemote, "it is of another node")
+		all, err = p0.Watch(t.Context(), "job/a", nil)
+		require.NoError(t, err)
+		require.Equal(t, []string{"job/a=5 of peer 0"}, texts(all))
+		require.NoError(t, p0.RemoveValue(t.Context(), "job/a", []byte("5")))
+		require.NoError(t, p0.Post(t.Context(), "job/a", nil))
+		require.ErrorIs(t, p0.RemoveValue(t.Context(), "job/a", []byte("5")), stepvan.ErrRemote, "the value is empty")
+		require.NoError(t, p0.RemoveValue(t.Context(), "job/a", nil))
+		all, err = p0.Watch(t.Context(), "job/a", nil)
+		require.NoError(t, err)
+		require.Empty(t, all)
 	})
 }
 

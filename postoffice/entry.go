@@ -78,10 +78,16 @@ type postBody struct {
 func (b *postBody) check() error { return cmp.Or(checkKey(b.Key), checkValue(b.Value)) }
 
 type removeBody struct {
-	Key string `json:"key"`
+	Key  string  `json:"key"`
+	Only *[]byte `json:"only,omitempty"` // remove only an entry of this value
 }
 
-func (b *removeBody) check() error { return checkKey(b.Key) }
+func (b *removeBody) check() error {
+	if b.Only == nil {
+		return checkKey(b.Key)
+	}
+	return cmp.Or(checkKey(b.Key), checkValue(*b.Only))
+}
 
 type watchBody struct {
 	Prefix string `json:"prefix"`

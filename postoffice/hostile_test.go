@@ -69,7 +69,8 @@ func TestHostileMemberIsDead(t *testing.T) {
 		"no key":            encode(opPost, 1, postBody{}),
 		"key of two lines":  encode(opPost, 1, postBody{Key: "a\nb"}),
 		"long key":          encode(opRemove, 1, removeBody{Key: strings.Repeat("k", MaxKey+1)}),
-		"long value":        encode(opPost, 1, postBody{Key: "a", Value: make([]byte, MaxValue+1)}),
+		"long value":        encode(opRemove, 1, removeBody{Key: "k", Only: &[]byte{MaxValue: 0}}),
+		"long old value":    encode(opPost, 1, postBody{Key: "a", Value: make([]byte, MaxValue+1)}),
 		"value of no bytes": {op: opPost, request: 1, body: []byte(`{"key":"a","value":"*"}`)},
 		"long prefix":       encode(opWatch, 1, watchBody{Prefix: strings.Repeat("k", MaxKey+1)}),
 		"next of nothing":   {op: opNext, request: 1},
@@ -212,7 +213,7 @@ func FuzzConversation(f *testing.F) {
 	enter := encode(opBarrier, 5, barrierKey{Group: GroupWorkers, Instances: true})
 	f.Add(record(join, frame{op: opReady}, enter, encode(opWithdraw, 5, barrierKey{Group: GroupWorkers, Instances: true}), enter, frame{op: opStop}))
 	f.Add(record(join, frame{op: opReady}, encode(opWatch, 1, watchBody{"a"}), encode(opPost, 2, postBody{"a", []byte("x")}), frame{op: opNext, request: 1},
-		encode(opRemove, 3, removeBody{"a"}), frame{op: opNext, request: 1}, frame{op: opUnwatch, request: 1}))
+		encode(opRemove, 3, removeBody{Key: "a"}), frame{op: opNext, request: 1}, frame{op: opUnwatch, request: 1}))
 	self := Peer{ID: 3, Role: stepvan.RoleWorker, GroupSize: 1}
 	f.Add(record(encode(opStart, 0, startBody{Self: self, Epoch: 1, Peers: 1}), encode(opPeers, 0, peersBody{Nodes: []Peer{{ID: 2, Role: stepvan.RoleServer}}}),
 		encode(opPosted, 1, nil), encode(opBoard, 1, boardBody{Entries: []Entry{{Key: "a", Order: 1, Owner: self}}}),

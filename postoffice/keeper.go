@@ -2,6 +2,7 @@ package postoffice
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"sort"
@@ -67,7 +68,7 @@ func (k *keeper) handle(m *member, f frame) error {
 	case opPost:
 		return receive(f, func(b *postBody) error { k.answer(m, f.request, k.post(m, b)); return nil })
 	case opRemove:
-		return receive(f, func(b *removeBody) error { k.answer(m, f.request, k.remove(m, b.Key)); return nil })
+		return receive(f, func(b *removeBody) error { k.answer(m, f.request, k.remove(m, b)); return nil })
 	case opWatch:
 		return receive(f, func(b *watchBody) error { return k.watch(m, f.request, b.Prefix) })
 	case opNext:
@@ -130,16 +131,24 @@ func (k *keeper) put(m *member, b *postBody, more int) {
 }
 
 // remove removes an entry of m, or says why not.
-func (k *keeper) remove(m *member, key string) *failure {
-	n := k.entries[key]
+func (k *keeper) remove(m *member, b *removeBody) *failure {
+	n := k.entries[b.Key]
 	switch {
 	case n == nil:
-		return refusal("key %q: there is no such entry: it was never posted, or it was removed", key)
+		return refusal("key %q: there is no such entry: it was never posted, or it was removed", b.Key)
 	case n.owner != m:
-		return owned(key, n.owner)
+		return owned(b.Key, n.owner)
+	case b.Only != nil && !n.has(*b.Only):
+		return refusal("key %q: the entry has another value", b.Key)
 	}
 	k.drop(n)
 	return nil
+}
+
+// has reports whether the entry has a value.
+func (n *posted) has(value []byte) bool {
+	var e Entry
+	return json.Unmarshal(n.encoded, &e) == nil && bytes.Equal(e.Value, value)
 }
 
 func (k *keeper) drop(n *posted) {

@@ -133,7 +133,7 @@ func TestEachListIsTheBoardAtOneMoment(t *testing.T) {
 				case n < 55:
 					d.do(m, encode(opPost, request, postBody{key, make([]byte, r.IntN(MaxValue))}))
 				case n < 75:
-					d.do(m, encode(opRemove, request, removeBody{key}))
+					d.do(m, encode(opRemove, request, removeBody{Key: key}))
 				case n == 75 && m == d.members[3]: // it has no watch
 					d.depart(m)
 				case n < 90:
@@ -183,7 +183,7 @@ func TestAWatchThatLagsBeginsAgain(t *testing.T) {
 			require.Len(t, slow.entries, 2000)
 			for i := range 2000 {
 				if i%100 > 0 {
-					require.Nil(t, d.remove(d.members[1+i%3], fmt.Sprint(round, "-", i)))
+					require.Nil(t, d.remove(d.members[1+i%3], &removeBody{Key: fmt.Sprint(round, "-", i)}))
 				}
 			}
 			require.LessOrEqual(t, len(d.watches[0].removed), maxRemoved)
@@ -191,7 +191,7 @@ func TestAWatchThatLagsBeginsAgain(t *testing.T) {
 			require.Len(t, slow.entries, 20)
 			for _, m := range d.members[1:] {
 				for key := range m.shelf.entries {
-					require.Nil(t, d.remove(m, key))
+					require.Nil(t, d.remove(m, &removeBody{Key: key}))
 				}
 			}
 		}
@@ -222,7 +222,7 @@ func TestLimitsOfTheBoard(t *testing.T) {
 		}
 		require.Contains(t, d.post(d.members[0], &postBody{Key: "more"}).Text, "this node has 1024 entries of 4010 bytes, and may have 1024 of 1048576: remove some")
 		require.Nil(t, d.post(d.members[0], &postBody{Key: "a7", Value: []byte("b")}), "a replaced one is none more")
-		require.Nil(t, d.remove(d.members[0], "a8"))
+		require.Nil(t, d.remove(d.members[0], &removeBody{Key: "a8"}))
 		require.Nil(t, d.post(d.members[0], &postBody{Key: "more"}))
 
 		value := make([]byte, MaxValue)

@@ -39,6 +39,12 @@ func (b Board) Remove(ctx context.Context, key string) error {
 	return b.do(ctx, "remove", func(ctx context.Context, on *postoffice.Board) error { return on.Remove(ctx, key) })
 }
 
+// RemoveValue is [Board.Remove] for an entry that still has a value. When this node has posted another one meanwhile,
+// the entry stays, and the error is [stepvan.ErrRemote].
+func (b Board) RemoveValue(ctx context.Context, key string, value []byte) error {
+	return b.do(ctx, "remove", func(ctx context.Context, on *postoffice.Board) error { return on.RemoveValue(ctx, key, value) })
+}
+
 // Watch waits for entries. It calls until with all entries whose keys begin with prefix, in their order, and again when
 // they have changed. It returns the entries for which until returns true. Each list is the board as it was at one
 // moment. When until is nil, Watch returns the first list. A node may have 64 watches at a time.
