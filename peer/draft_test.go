@@ -30,3 +30,21 @@ func TestADraftEndsWithAConnection(t *testing.T) {
 	p.remotes[1].session = nil
 	require.ErrorIs(t, d.check(), stepvan.ErrPeerLost)
 }
+
+// A member does not wait for a letter that may have got lost with a connection.
+func TestAnOperationOfAGroupEndsWithAConnection(t *testing.T) {
+	p := &Peer{}
+	p.letters = letters{p: p, waits: map[*letterWait]struct{}{}}
+	for i := range stepvan.Rank(2) {
+		r := &remote{peer: p, Member: Member{Rank: i, Name: "peer"}}
+		r.letters.init(r)
+		p.remotes = append(p.remotes, r)
+	}
+	p.remotes[1].losses = 3 // before
+	g := &Group{p: p, name: "all", ranks: []stepvan.Rank{0, 1}, losses: []int{0, 3}}
+	require.NoError(t, g.check())
+	p.remotes[1].losses++
+	_, w, err := p.letters.tryRead(g, "barrier", 1, "key")
+	require.Nil(t, w)
+	require.ErrorIs(t, err, stepvan.ErrPeerLost)
+}

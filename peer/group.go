@@ -19,7 +19,7 @@ import (
 
 // Group is some peers that do the same things together, in the same order. One goroutine at a time uses a group. The
 // operations wait until all members take part, one of them dies, or the context ends. After an error the members may
-// be at different operations, so the group is over.
+// be at different operations, so the group is over. The same holds after the loss of the connection with a member.
 type Group struct {
 	p      *Peer
 	name   string
@@ -28,6 +28,7 @@ type Group struct {
 	life   uint64 // which of these groups it is
 	index  int    // of this peer in ranks
 	broken error  // a member has said that an operation has failed there. Under Peer.mu
+	losses []int  // remote.losses of the members when the group was made
 
 	mu sync.Mutex
 	// +checklocks:mu
@@ -40,17 +41,19 @@ type Group struct {
 // this peer is one of them. Nothing is sent. A group takes the place of an earlier one with the same name and ranks,
 // which all of them have given up or do not use any more.
 func (p *Peer) Group(name string, ranks []stepvan.Rank) (*Group, error) {
-	g := &Group{p: p, name: name, ranks: slices.Clone(ranks)}
+	g := &Group{p: p, name: name, ranks: slices.Clone(ranks), losses: make([]int, len(ranks))}
 	if len(name) > maxName || name == "" {
 		return nil, errs.Invalid("group: name: wrong length (got %d, want 1 to %d bytes): give another", len(name), maxName)
 	}
 	p.mu.Lock()
 	defer p.unlock()
 	seen := map[stepvan.Rank]bool{}
-	for _, rank := range ranks {
-		if _, err := p.find("group "+name, rank); err != nil {
+	for i, rank := range ranks {
+		r, err := p.find("group "+name, rank)
+		if err != nil {
 			return nil, err
 		}
+		g.losses[i] = r.losses
 		if seen[rank] {
 			return nil, errs.Invalid("group %s: peer %d: it is named twice: name each member once", name, rank)
 		}
@@ -117,6 +120,17 @@ func (g *Group) check() error {
 			if _, err := g.p.find("group "+g.name, rank); err != nil {
 				return err
 			}
+		}
+	}
+	return g.checkSessions()
+}
+
+// checkSessions returns an error when the connection with a member was lost since the group was made. Letters of that
+// member may be lost with it, and nobody sends them again.
+func (g *Group) checkSessions() error {
+	for i, rank := range g.ranks {
+		if r := g.p.remotes[rank]; r.losses != g.losses[i] {
+			return r.failure("group "+g.name, fmt.Errorf("%w: the connection was lost since the group was made", stepvan.ErrPeerLost))
 		}
 	}
 	return nil

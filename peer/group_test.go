@@ -2,9 +2,12 @@ package peer_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -167,4 +170,42 @@ func TestALetterThatIsTooLarge(t *testing.T) {
 	_, err := all[0].Plan(pairtest.Context(t), "large", moves, nil)
 	require.ErrorIs(t, err, stepvan.ErrInvalid)
 	require.ErrorContains(t, err, "plan large")
+}
+
+// Connections that are lost during the operations of groups end them at all members, or do nothing to them. Nobody
+// waits for what got lost.
+func TestConnectionsLostDuringOperationsOfGroups(t *testing.T) {
+	eachVan(t, func(t *testing.T, v pairtest.Van) {
+		const size, rounds = 3, 20
+		all := pairtest.NewPeers(t, pairtest.Options{Van: v}, size)
+		ctx, cancel := context.WithCancel(context.Background())
+		var wait sync.WaitGroup
+		wait.Go(func() {
+			r := rand.New(rand.NewPCG(7, 8))
+			for ctx.Err() == nil {
+				for range r.IntN(5000) {
+					_ = all[0].Rank()
+				}
+				for _, s := range all[r.IntN(size)].Transport.Sessions() {
+					s.Drop(stepvan.ErrPeerLost)
+				}
+			}
+		})
+		defer wait.Wait()
+		defer cancel()
+		for round := range rounds {
+			short, end := context.WithTimeout(ctx, pairtest.WaitLimit)
+			groups := groupNamed(t, all, fmt.Sprint("round ", round))
+			errs := atAll(groups, func(_ int, g *peer.Group) (err error) {
+				for range 5 {
+					err = cmp.Or(err, g.Barrier(short))
+				}
+				return err
+			})
+			for i, err := range errs {
+				require.NotErrorIs(t, err, context.DeadlineExceeded, "round %d: peer %d hangs", round, i)
+			}
+			end()
+		}
+	})
 }

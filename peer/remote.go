@@ -21,6 +21,7 @@ type remote struct {
 	dial    dial
 	dead    error         // it died, left, or the cluster is over
 	left    error         // it has left, and its session ends soon
+	losses  int           // of sessions, but those of a peer that has left
 	changed chan struct{} // closed at the next change of session, dial or dead; nil when nobody waits
 	backlog messageQueue  // what the session has had no room for, or waits for the session
 	stock   stock         // transfers that wait for their partner

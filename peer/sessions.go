@@ -1,6 +1,7 @@
 package peer
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -51,6 +52,9 @@ func (h sessionHandler) Lost(s *link.Session, err error) {
 	if r := p.ids[s.Peer().ID]; r != nil && r.session == s {
 		cause := r.failure("connection", err)
 		r.session, r.grants, r.dial.lost = nil, nil, true
+		if r.left == nil && !errors.Is(err, link.ErrLeft) { // else nothing is missing
+			r.losses++
+		}
 		r.fail(cause)
 		r.notify()
 		if r.left != nil {
