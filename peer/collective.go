@@ -133,7 +133,7 @@ func (g *Group) move(ctx context.Context, c *collective, key string) error {
 		return nil
 	}
 	d := &draft{plan: &Plan{p: g.p, name: key}, group: g}
-	pl, err := d.negotiate(ctx, sends, recvs)
+	pl, err := negotiate(ctx, d, sends, recvs)
 	if err != nil {
 		return g.blame(err)
 	}

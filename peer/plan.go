@@ -90,7 +90,7 @@ func checkPlanName(name string) error {
 }
 
 // negotiate makes the plan, or leaves nothing of it.
-func (d *draft) negotiate(ctx context.Context, sends, recvs []Move) (*Plan, error) {
+func negotiate(ctx context.Context, d *draft, sends, recvs []Move) (*Plan, error) {
 	if err := d.prepare(sends, recvs); err != nil {
 		return nil, err
 	}

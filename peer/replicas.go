@@ -30,7 +30,7 @@ func (p *Peer) PlanWith(ctx context.Context, name string, sends, recvs []Move, o
 		return nil, err
 	}
 	d := &draft{plan: &Plan{p: p, name: name}, options: o}
-	return d.negotiate(ctx, sends, recvs)
+	return negotiate(ctx, d, sends, recvs)
 }
 
 // optionReplicas is the bit of Replicas in a proposal.

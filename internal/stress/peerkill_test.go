@@ -208,8 +208,8 @@ func raisePeers(t testing.TB, s ps.Settings, host int, w peerWork) (scheduler *c
 	return scheduler, peers
 }
 
-// dumpOnFailure has processes that still live print their stacks when the test has failed. All stand still first, so that
-// the end of one frees no other.
+// dumpOnFailure has processes that still live print their stacks when the test has failed. All stand still first, so
+// that the end of one frees no other.
 func dumpOnFailure(t testing.TB, all []*child) {
 	t.Cleanup(func() {
 		if !t.Failed() {
