@@ -868,7 +868,8 @@ int32_t stepvan_plan_state(uint64_t plan, uint64_t *offered, uint64_t *version, 
 
 /*
  * Ends a plan at this peer, and at the others when they begin another run. A run that has not ended fails. The call
- * waits until no peer uses the memory of the plan; the number is then stale. STEPVAN_TIMEOUT: call again.
+ * waits until no peer uses the memory of the plan; the number is then stale. A peer that is stopped may use it until it
+ * continues, or its process ends. STEPVAN_TIMEOUT: call again.
  */
 int32_t stepvan_plan_close(uint64_t plan, int64_t timeout_ns, stepvan_error *error);
 

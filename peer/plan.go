@@ -430,7 +430,8 @@ func (pl *Plan) Stats() (s PlanStats) {
 }
 
 // Close ends the plan at this peer, and at the others when they begin another run. A run that has not completed fails.
-// Close waits until no peer uses the memory of the plan. When ctx ends before that, call it again.
+// Close waits until no peer uses the memory of the plan. A peer that is stopped may use it until it continues, or its
+// process ends. So give ctx a deadline. When ctx ends before that, call Close again.
 func (pl *Plan) Close(ctx context.Context) error {
 	p := pl.p
 	p.mu.Lock()
