@@ -118,6 +118,14 @@ func (p *Peer) find(op string, rank stepvan.Rank) (*remote, error) {
 	return r, nil
 }
 
+// Check says why nothing can be begun with a peer, which is an error of [Peer.Send], or nil. It does not wait.
+func Check(p *Peer, rank stepvan.Rank) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, err := p.find("check", rank)
+	return err
+}
+
 // Service is the peer side of an instance. Package ps makes it and tells it of the cluster.
 type Service struct {
 	peer  *Peer
