@@ -24,7 +24,7 @@ var composers = []string{"ps", "internal/reach", "internal/launch", "cmd/stepvan
 var transports = []string{"van/tcpvan", "van/shmvan", "van/memvan", "rdma"}
 
 // public is what a user's program imports.
-var public = []string{"", "ps", "peer", "tensor", "trace"}
+var public = []string{"", "ps", "peer", "replay", "tensor", "trace"}
 
 // nobody imports programs.
 var nobody = []string{"-"}
@@ -88,6 +88,7 @@ var rows = []row{
 
 	{path: "reshard", level: 10}, // beside the other services, which do not see each other
 	{path: "bus", level: 10},
+	{path: "replay", level: 10},
 
 	{path: "internal/reach", level: 10, only: []string{"ps", "cmd/stepvan"}},
 	{path: "ps", level: 11},
