@@ -144,9 +144,16 @@ func checkPeers(refuse func(mistake bool, format string, args ...any), o *Option
 	if !o.traits().alike {
 		return
 	}
-	refuse(o.Inflight != 1, "--inflight %d does not go with --workload %s, where one follows the other: leave it out", o.Inflight, w)
+	refuse(o.Inflight > 2 && w == Replay, "--inflight %d does not go with --workload replay, where one batch is prepared ahead: use 1 or 2", o.Inflight)
+	refuse(o.Inflight != 1 && w != Replay, "--inflight %d does not go with --workload %s, where one follows the other: leave it out", o.Inflight, w)
 	refuse(o.Cores.shared(), "--quota and --busy do not go with --workload %s: use echo, pairs or afd", w)
 	refuse(o.Van == RDMA, "--van rdma has no limit for --workload %s: use tcp, unix or shm", w)
+	if w == Replay {
+		refuse(o.Workers != 1, "--workers %d does not go with --workload replay, which has one learner: use --servers for its collectors", o.Workers)
+		refuse(o.Push%columnBytes != 0, "--push %v is not a row of --workload replay, whose columns have %v each: use a multiple", o.Push, columnBytes)
+		refuse(o.Pull < o.Push, "--pull %v is smaller than a row of --workload replay, which has %v: --pull is the batch, and --push a row", o.Pull, o.Push)
+		return
+	}
 	if w != Refit {
 		refuse(o.Workers != 1 || o.Servers != 1, "--workload %s is between two peers: leave --workers and --servers out", w)
 		refuse(w == Bus && o.Pull != smallBytes, "--pull %v has no meaning for --workload bus, where tensors move one way: leave it out", o.Pull)

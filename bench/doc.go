@@ -16,16 +16,16 @@
 //   - batch times the server alone, on requests that have arrived
 //   - barrier has no tensors; start is about processes: start, one exchange, stop
 //   - idle exchanges nothing, and shows what the nodes cost the processor then
-//   - p2p, put, refit and bus are between nodes with the role peer
+//   - p2p, put, refit, bus and replay are between nodes with the role peer
 //
 // The nodes check the bytes of the first exchanges. After that, only the exchange
 // itself is timed.
 //
 // # Peers
 //
-// The nodes of p2p, put, refit and bus all have the role peer. The first ones by rank take the place of the workers,
-// and those behind them that of the servers. In p2p a tensor goes back and forth. In put a peer writes into a window
-// with a note, and the driver of the other peer answers the note.
+// The nodes of p2p, put, refit, bus and replay all have the role peer. The first ones by rank take the place of the
+// workers, and those behind them that of the servers. In p2p a tensor goes back and forth. In put a peer writes into a
+// window with a note, and the driver of the other peer answers the note.
 //
 // In bus a registered tensor moves over the tensor bus. Its limit is a plan between the same peers that moves as many
 // bytes, and Details.Above is the difference. The receiver times both. With Processes.Apart each agent serves a client
@@ -36,6 +36,10 @@
 // the machine. The limit over shared memory is processes that copy the same boxes out of mapped files. Those over
 // sockets write and read as many bytes between the same pairs. The elements are checked before the first round and
 // after the last one.
+//
+// In replay the first peer is a learner, and the others are collectors. The learner times how long it waits for a
+// batch: from when it asks for it, or, with two in flight, once it is there. The limit moves as many bytes between two
+// bare processes, which always use the same two buffers.
 //
 // # Programs that compute
 //

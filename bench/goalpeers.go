@@ -51,6 +51,11 @@ func peersGoals() (goals []Goal) {
 			Options: resharding(Shm, c.change), Bound: c.bound, Least: true, figure: shareOf,
 		})
 	}
+	for _, v := range []Van{Shm, TCP} {
+		goals = append(goals,
+			Goal{Name: vanTitle(v) + ", a collector fills a slot of 16 MiB: share of the bare rate", Options: Options{Workload: Replay, Van: v, Push: 64 << 10}, Bound: 0.9, Least: true, figure: shareOf},
+			Goal{Name: vanTitle(v) + ", a batch of 16 MiB that was prepared one tick ahead: p50", Options: Options{Workload: Replay, Van: v, Inflight: 2}, Unit: "us", Bound: 20, figure: p50Of})
+	}
 	shm, tcp, empty := resharding(Shm, refit.Spec{}), resharding(TCP, refit.Spec{}), resharding(Shm, refit.Spec{Moves: 10000})
 	within, apart := Options{Workload: Bus, Van: Shm}, Options{Workload: Bus, Van: Shm, Processes: Processes{Apart: true}}
 	return append(goals,

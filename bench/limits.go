@@ -26,6 +26,9 @@ func (o *Options) limit() limits { return limits{o} }
 // spec describes the exchange without stepvan that moves the same bytes.
 func (l limits) spec() limit.Spec {
 	s := limit.Spec{Kind: l.kind(), Push: int64(l.o.Push), Pull: int64(l.o.Pull), Parties: 1 + l.servers(), Inside: l.o.inOneProcess(), Work: l.o.Work}
+	if l.o.Workload == Replay { // the learner asks, and the rows come back
+		s.Push = int64(smallBytes)
+	}
 	if s.Kind == limit.Perftest {
 		s.Head = rdmaHead
 	}
@@ -100,6 +103,9 @@ func (l limits) bare() bool {
 
 // without reports whether perftest has nothing that compares: it neither computes nor writes to several servers.
 func (l limits) without() bool {
+	if l.o.Workload == Replay { // a batch that is there moves nothing, and several collectors are not an exchange of two
+		return l.o.Inflight > 1 || l.o.Servers > 1
+	}
 	return l.o.Van == RDMA && (l.o.Work.Any() || l.o.Workload == Fanout || l.o.Workload == Barrier)
 }
 

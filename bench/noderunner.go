@@ -58,7 +58,7 @@ func (m *nodeRunner) run(ctx context.Context) error {
 			return m.lost(ctx, err)
 		}
 		if c.Verb == verbFinish {
-			return errors.Join(m.profile.stop(), m.closeBus(ctx), m.node.Stop(ctx), m.conn.send(&reply{}))
+			return errors.Join(m.profile.stop(), m.closeProgram(ctx), m.node.Stop(ctx), m.conn.send(&reply{}))
 		}
 		r, err := m.handleCommand(ctx, &c)
 		if err != nil {
@@ -76,9 +76,9 @@ func (m *nodeRunner) lost(ctx context.Context, err error) error {
 	return preferCause(ctx, fmt.Errorf("%s: the measuring process is gone: %w", m.node, err))
 }
 
-// closeBus ends the agent of a node that has one.
-func (m *nodeRunner) closeBus(ctx context.Context) error {
-	p, ok := m.program.(*bussing)
+// closeProgram ends a program that has to be closed before its node.
+func (m *nodeRunner) closeProgram(ctx context.Context) error {
+	p, ok := m.program.(interface{ close(context.Context) error })
 	if !ok {
 		return nil
 	}

@@ -22,6 +22,8 @@ func newPeerProgram(ctx context.Context, n *ps.Node, s *Options, times latencies
 		return newBussing(ctx, n, s, times)
 	case Refit:
 		return newRefitting(n, s)
+	case Replay:
+		return newReplaying(ctx, n, s, times)
 	case Put:
 		return newPutting(n, s, times)
 	}

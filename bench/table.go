@@ -189,6 +189,10 @@ var explained = []struct {
 		"put: a Put with a note, and the answer of 8 bytes that the other peer's driver sends for it.",
 	},
 	{
+		ofWorkload(Replay),
+		"replay: collectors pick rows of the first size at random, and write them into a slot of the learner, which has the second size. The times of x2 say how long the learner waits for a batch that was prepared one tick ahead.",
+	},
+	{
 		ofWorkload(Batch),
 		"batch: processor time of the server's thread in GetBatch and RespondVec, for requests that are there; rate and cpu/op are of the whole.",
 	},

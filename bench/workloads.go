@@ -22,10 +22,11 @@ const (
 	Put     Workload = "put"     // a peer writes into a window of another, which answers the note
 	Refit   Workload = "refit"   // the weights of a model move from one parallel layout to another
 	Bus     Workload = "bus"     // a registered tensor moves over the tensor bus
+	Replay  Workload = "replay"  // collectors fill a slot of a learner with the rows of a batch; a push is a row, and a pull the batch
 )
 
 // Workloads lists them all.
-var Workloads = []Workload{Echo, AFD, AFD3, Incast, Fanout, Pairs, Weights, Barrier, Batch, Idle, Start, P2P, Put, Refit, Bus}
+var Workloads = []Workload{Echo, AFD, AFD3, Incast, Fanout, Pairs, Weights, Barrier, Batch, Idle, Start, P2P, Put, Refit, Bus, Replay}
 
 // Sizes and time of one layer of Step-3. It has 128 tokens of hidden size 7168, pushed as
 // fp8 and pulled as bf16, and three stages of 273 us.
@@ -71,6 +72,7 @@ var workloads = map[Workload]traits{
 	P2P:     {echoes: true, bare: true, alike: true},
 	Put:     {pull: smallBytes, bare: true, alike: true},
 	Refit:   {bare: true, alike: true},
+	Replay:  {push: replayRow, pull: replayBatch, bare: true, alike: true},
 	Bus:     {push: busPush, pull: smallBytes, bare: true, alike: true, limit: limitPlan},
 }
 
