@@ -29,7 +29,7 @@ PGO ?= $(CURDIR)/cmd/stepvan/default.pgo
 PREFIX  ?= /usr/local
 DESTDIR ?=
 
-.PHONY: help build capi install compat demo demo-torch demo-refit test race test-rdma test-cuda bench-cuda oracle check lint docs wheel installed-wheel pytest pytest-asan pyexamples bench pgo gobench fuzz fuzz-short soak soak-peers stress clean FORCE
+.PHONY: help build capi install compat demo demo-torch demo-refit demo-replay test race test-rdma test-cuda bench-cuda oracle check lint docs wheel installed-wheel pytest pytest-asan pyexamples bench pgo gobench fuzz fuzz-short soak soak-peers stress clean FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,6 +63,9 @@ demo-torch: installed-wheel ## the same in torch
 
 demo-refit: installed-wheel ## train a real transformer in two processes, and serve the weights of each step in three others
 	$(VENV)/bin/python examples/refit/demo.py
+
+demo-replay: installed-wheel ## two collectors and a learner, which trains on their rows, each in a process of its own
+	$(VENV)/bin/python examples/replay/demo.py
 
 test: ## run the tests
 	$(GO) test -timeout $(TEST_TIMEOUT) $(PKG)
