@@ -33,8 +33,8 @@
  * tests all but the second case. Please report such mistakes.
  *
  * NUMBERS. Nodes, handles, handlers, responses, registrations, memories, queues, plans, groups,
- * windows, mailboxes, watches and agents are 64-bit numbers. 0 names nothing. The library never gives out a
- * number again: after its end, every use of it is STEPVAN_STALE. With a node that was closed, or
+ * windows, mailboxes, watches, agents, loops, futures, calls and values are 64-bit numbers. 0 names
+ * nothing. The library never gives out a number again: after its end, every use of it is STEPVAN_STALE. With a node that was closed, or
  * whose start has failed, every function returns STEPVAN_CLOSED.
  *
  * TIME is in nanoseconds (int64_t). A limit below 0 means for ever. 0 means: look once.
@@ -1129,6 +1129,234 @@ int32_t stepvan_agent(uint64_t node, const char *path, uint64_t queue, uint64_t 
  * use the memory; stop the node.
  */
 int32_t stepvan_agent_close(uint64_t agent, int64_t timeout_ns, stepvan_error *error);
+
+/* ---------------------------------------------------------------- particles */
+
+/*
+ * Particles are modules that send each other messages. docs/particles.md explains them. Each peer has a loop, with one
+ * or more devices. A particle has a number, counted from 0, and lives at a device of a loop. The driver, one of the
+ * peers, gives the numbers.
+ *
+ * A call is a message to a particle, or a question for a view of it. A thread of the program takes it with
+ * stepvan_particle_next, runs the hook for it, and ends it with stepvan_particle_done. In between it has the turn of
+ * the device: at most one call of a device runs at a time. The result reaches the future of the caller.
+ *
+ * A hook that waits gives its turn back meanwhile. So the program needs a further thread in stepvan_particle_next of
+ * that device. Before a hook waits, let the program start one unless another of its threads is there. When the wait is
+ * over, the hook takes the turn again.
+ *
+ * A call carries the number of its chain. Calls that a hook sends are of the chain of the hook. The turn goes to:
+ * first, calls whose chain has a hook at this device that has not ended; then hooks whose wait is over; then other
+ * calls. Each of these is in the order of arrival. Calls of one peer never pass each other, except by this rule.
+ *
+ * Loops, futures, calls and values are numbers, as nodes are (see NUMBERS).
+ */
+
+/* Flags of stepvan_particle_options. */
+#define STEPVAN_PARTICLE_ALLOW_PICKLED 1u
+
+/* Zero in a field stands for the default. */
+typedef struct stepvan_particle_options {
+	uint32_t devices;      /* how many this loop has; 1 */
+	uint32_t flags;
+	uint32_t driver;       /* the rank of the peer that creates particles; the same at all loops */
+	uint32_t reserved;     /* 0 */
+	const uint32_t *ranks; /* the peers with loops, the same list at all; NULL: all peers of the cluster */
+	uint64_t count;        /* of ranks */
+	const void *key;       /* a secret of all loops, for pickled values between machines; 16 bytes or more, or NULL */
+	uint64_t key_bytes;
+	uint64_t value_bytes;  /* the most bytes of one value, with its tensors; 4 GiB */
+	uint64_t outstanding;  /* how many calls of this loop may be without their result; 65,536 */
+} stepvan_particle_options;
+
+/*
+ * Opens the loop of a peer, which has one at a time. It does not wait for the other loops, and calls may be sent at
+ * once. options may be NULL. Close the loop before the node stops.
+ *
+ * STEPVAN_INVALID: this peer has a loop, or is not among the ranks, or the driver is not.
+ */
+int32_t stepvan_particle_open(uint64_t node, const stepvan_particle_options *options, uint64_t *loop, stepvan_error *error);
+
+/*
+ * Ends a loop, also for the others: futures that need it fail there with STEPVAN_PEER_LOST. Those of this loop that are
+ * not done fail with STEPVAN_CLOSED. Threads in stepvan_particle_next, and hooks that wait, return with STEPVAN_CLOSED.
+ * The call waits until the program has ended all its calls with stepvan_particle_done, and nobody reaches its memory.
+ * Then the numbers of the loop and of its futures are stale. Values stay until they are released. STEPVAN_TIMEOUT: the
+ * message names a hook that has not ended. Call again.
+ */
+int32_t stepvan_particle_close(uint64_t loop, int64_t timeout_ns, stepvan_error *error);
+
+/*
+ * At the driver: begins to create a particle at a device of the loop of a peer. *particle is its number, from 0 on. The
+ * future is done when all loops know of it, and have acknowledged. Its result has no value. Wait for it before anybody
+ * sends to the particle. Its module is the program's matter: send it a call such as ".create".
+ *
+ *   - STEPVAN_INVALID: this is not the driver, or there is no such loop. From stepvan_particle_wait: no such device.
+ *   - STEPVAN_CLOSED, STEPVAN_PEER_LOST: from stepvan_particle_result, when a loop ends before it has acknowledged.
+ */
+int32_t stepvan_particle_create(uint64_t loop, uint32_t rank, uint32_t device, uint64_t *particle, uint64_t *future, stepvan_error *error);
+
+/* Where a particle lives. */
+typedef struct stepvan_particle_place {
+	uint64_t particle;
+	uint32_t rank;
+	uint32_t device;
+} stepvan_particle_place;
+
+/* Lists the particles that this loop knows of, by their numbers. *count is always how many there are. */
+int32_t stepvan_particle_list(uint64_t loop, stepvan_particle_place *places, uint64_t capacity, uint64_t *count, stepvan_error *error);
+
+/*
+ * Says that a particle of this loop takes a message. Others get STEPVAN_INVALID at their callers. The name has 1 to 128
+ * bytes. Names that begin with a dot are for the program's own operations, and need no registration.
+ */
+int32_t stepvan_particle_hook(uint64_t loop, uint64_t particle, const char *name, stepvan_error *error);
+
+/* Flags of stepvan_particle_value. */
+#define STEPVAN_PARTICLE_PICKLED 1u /* the bytes are for a decoder that runs code */
+#define STEPVAN_PARTICLE_LENT 2u    /* an argument: the tensors are not copied: see below */
+#define STEPVAN_PARTICLE_VIEW 4u    /* a result: the tensors belong to a particle, and must only be read */
+
+/*
+ * What a call or its result carries: bytes that the library does not read, and tensors in memory of the host beside
+ * them, at most 1,024.
+ *
+ * As an argument: the library copies the bytes and the tensors before the function returns. With STEPVAN_PARTICLE_LENT
+ * it uses the tensors where they are, and nobody writes to them until the owner comes back (see OWNERS). Pickled bytes
+ * travel only between loops that both allow them (STEPVAN_PARTICLE_ALLOW_PICKLED), within one machine and user, or where
+ * both have the same key. Other loops refuse such a value before anybody reads it.
+ *
+ * As a result: data, and tensors with contiguous or other strides, in memory of the library. They stay until
+ * stepvan_particle_release of number. The program may write to tensors that have no STEPVAN_PARTICLE_VIEW. Their fields
+ * `memory` are 0.
+ */
+typedef struct stepvan_particle_value {
+	const void *data;
+	uint64_t bytes;
+	const stepvan_view *tensors;
+	uint64_t count;  /* of tensors */
+	uint64_t number; /* of a result, for stepvan_particle_release; 0: nothing to release. 0 as an argument */
+	uint32_t flags;
+	uint32_t reserved; /* 0 */
+} stepvan_particle_value;
+
+/* Gives back a value, of a call or of a result. The program uses neither its bytes nor its tensors any more. */
+int32_t stepvan_particle_release(uint64_t value, stepvan_error *error);
+
+/*
+ * Begins a call: sends a message to a particle. It never blocks.
+ *
+ *   - call: the call whose hook sends it; 0 outside of hooks, which begins a chain.
+ *   - from: the particle that sends it; -1 for none. It is for the hook to see.
+ *   - value: the arguments; NULL for none. owner: for its tensors with STEPVAN_PARTICLE_LENT, or 0.
+ *   - future: for the result. End it with stepvan_particle_forget.
+ *
+ *   STEPVAN_INVALID: there is no such particle, the value cannot be sent, or hooks are nested more than 200 deep.
+ *   STEPVAN_NOT_SUPPORTED: the value is pickled, and this loop or that of the particle does not allow it.
+ *   STEPVAN_WOULD_BLOCK: options.outstanding calls have no result yet. Wait for a future.
+ *   STEPVAN_PEER_LOST, STEPVAN_CLOSED: the loop of the particle has ended.
+ */
+int32_t stepvan_particle_send(uint64_t loop, uint64_t call, int64_t from, uint64_t particle, const char *name, const stepvan_particle_value *value, uint64_t owner, uint64_t *future, stepvan_error *error);
+
+/*
+ * Begins to get a view of a particle: what its loop has given to stepvan_particle_share, as it is at one moment between
+ * two calls of its device. For the rest it is as stepvan_particle_send. The result has STEPVAN_PARTICLE_VIEW. On one
+ * machine its tensors are the memory of the particle, and elsewhere a copy. As long as the value is not released, the
+ * loop of the particle copies before it writes.
+ */
+int32_t stepvan_particle_get(uint64_t loop, uint64_t call, int64_t from, uint64_t particle, uint64_t *future, stepvan_error *error);
+
+/*
+ * Waits until all the futures are done, whether they have succeeded or failed. A future may be waited for any number of
+ * times, by any thread. call is the call whose hook waits, and 0 outside of hooks. With a call, another call of the
+ * device may run meanwhile, and the function returns with the turn, unless it returns STEPVAN_CLOSED. So it may return
+ * later than the limit. One thread at a time waits for a call.
+ *
+ *   - STEPVAN_TIMEOUT: some are not done.
+ *   - STEPVAN_INVALID: the hook would wait for the result of its own call, or of one that waits for its result.
+ *   - STEPVAN_STALE: a future was forgotten, or never was.
+ *   - STEPVAN_CLOSED: the loop was closed, with a call. Without one the futures are done, and say so.
+ */
+int32_t stepvan_particle_wait(uint64_t loop, uint64_t call, const uint64_t *futures, uint64_t count, int64_t timeout_ns, stepvan_error *error);
+
+/* Writes 1 if a future is done, and 0 otherwise. */
+int32_t stepvan_particle_is_done(uint64_t loop, uint64_t future, int32_t *done, stepvan_error *error);
+
+/* Puts `token` into the queue, once, when the future is done. */
+int32_t stepvan_particle_notify(uint64_t loop, uint64_t future, uint64_t queue, uint64_t token, stepvan_error *error);
+
+/*
+ * The result of a future that is done (STEPVAN_BUSY: it is not). Each call of this function gives a value of its own to
+ * release. All of them are the same memory.
+ *
+ *   - STEPVAN_REMOTE: the hook has failed. stepvan_particle_failure has the text.
+ *   - STEPVAN_INVALID: the particle has no hook for the message, or there is no view of it.
+ *   - STEPVAN_NOT_SUPPORTED: the loop of the particle has refused a pickled value.
+ *   - STEPVAN_PEER_LOST, STEPVAN_CLOSED: a loop has ended; subject names the peer.
+ *   - STEPVAN_NO_MEMORY, STEPVAN_WOULD_BLOCK: the loop of the particle had no room for the arguments.
+ */
+int32_t stepvan_particle_result(uint64_t loop, uint64_t future, stepvan_particle_value *value, stepvan_error *error);
+
+/*
+ * Writes the whole text of the error of a future that has failed. For STEPVAN_REMOTE that is the text of the hook, and
+ * nothing more. *bytes is always its length, and 0 without an error. STEPVAN_TOO_SMALL: capacity is less, and nothing was
+ * written.
+ */
+int32_t stepvan_particle_failure(uint64_t loop, uint64_t future, char *text, uint64_t capacity, uint64_t *bytes, stepvan_error *error);
+
+/* Ends the number of a future. The call that it is for goes on, and its result is dropped. */
+int32_t stepvan_particle_forget(uint64_t loop, uint64_t future, stepvan_error *error);
+
+/* What a thread has to run. */
+#define STEPVAN_PARTICLE_MESSAGE 0u /* the hook for name */
+#define STEPVAN_PARTICLE_SHARE 1u   /* somebody wants a view, and there is none: call stepvan_particle_share, then done */
+
+typedef struct stepvan_particle_call {
+	uint64_t call;     /* its number, until stepvan_particle_done */
+	uint64_t particle; /* which is to run it */
+	int64_t from;      /* the particle that has sent it, or -1 */
+	uint64_t chain;
+	uint32_t kind;     /* STEPVAN_PARTICLE_MESSAGE or _SHARE */
+	uint32_t idle;     /* how many threads of this device are in stepvan_particle_next */
+	char name[136];    /* of the message, ends with 0 */
+	stepvan_particle_value value; /* the arguments: release it */
+} stepvan_particle_call;
+
+/*
+ * Waits for a call to a device of this loop, and takes its turn. Any number of threads may be in this function.
+ *
+ *   STEPVAN_TIMEOUT: there is none. STEPVAN_CLOSED: the loop was closed, and there are no more.
+ */
+int32_t stepvan_particle_next(uint64_t loop, uint32_t device, int64_t timeout_ns, stepvan_particle_call *call, stepvan_error *error);
+
+/*
+ * Ends a call, and gives its turn back. Any thread may do it, once. With failure, a text such as a traceback, the hook
+ * has failed, and value is not read. Otherwise value is the result, or NULL for an empty one. owner is for its tensors
+ * with STEPVAN_PARTICLE_LENT, or 0.
+ *
+ * If the result cannot be sent, the function says why, and the caller gets that as the error of its future. The call has
+ * ended in any case, except that STEPVAN_STALE says there is none.
+ */
+int32_t stepvan_particle_done(uint64_t loop, uint64_t call, const stepvan_particle_value *value, const char *failure, uint64_t owner, stepvan_error *error);
+
+/*
+ * Gives the memory of which others get views: parameters and gradients of a particle of this loop. Bytes of the value
+ * describe it to them. It replaces what was given before. Call it while the thread has the turn of the particle's
+ * device, or before the particle has got a call. NULL ends it: the next question for a view comes as a call of kind
+ * STEPVAN_PARTICLE_SHARE.
+ *
+ * The tensors are not copied. Their owner comes back when other memory was given in their place, and no view of them is
+ * out. Other processes map tensors in memory of stepvan_alloc, and get copies of others. Few large tensors are faster
+ * than many small ones.
+ */
+int32_t stepvan_particle_share(uint64_t loop, uint64_t particle, const stepvan_particle_value *value, uint64_t owner, stepvan_error *error);
+
+/*
+ * Writes how many views of the memory of the last stepvan_particle_share are out. Ask before each write to it, with the
+ * turn. 0: write. More: leave that memory as it is. Copy it to other memory, write there, and share that. No view goes
+ * out while a thread has the turn.
+ */
+int32_t stepvan_particle_views(uint64_t loop, uint64_t particle, uint64_t *views, stepvan_error *error);
 
 /* --------------------------------------------------------------- resharding */
 
