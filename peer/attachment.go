@@ -45,6 +45,7 @@ type access struct {
 	to      *attachment
 	own     *Window // of this process
 	using   bool    // it is among attachment.using
+	look    *View   // it copies nothing
 }
 
 func (x *access) following() **access { return &x.next }
@@ -192,6 +193,10 @@ func (a *attachment) begin(x *access) {
 
 // start starts an operation.
 func (a *attachment) start(x *access) {
+	if x.look != nil {
+		a.see(x)
+		return
+	}
 	mine := formOf(&x.view)
 	box, err := a.box(x, &mine)
 	if err != nil {
@@ -450,7 +455,7 @@ func (x *access) finish(err error) {
 		return
 	}
 	r := x.edge.remote
-	if err == nil {
+	if err == nil && x.look == nil {
 		x.view.Release() // before the handle completes: the program may close the memory at once
 		x.view = tensor.Strided{}
 	}
@@ -461,9 +466,9 @@ func (x *access) finish(err error) {
 
 // recycle takes back an operation that is over.
 func (x *access) recycle() {
-	if x.view.Check() == nil {
+	if x.look == nil && x.view.Check() == nil {
 		x.view.Release()
 	}
-	x.view, x.to, x.own, x.using = tensor.Strided{}, nil, nil, false
+	x.view, x.to, x.own, x.using, x.look = tensor.Strided{}, nil, nil, false, nil
 	x.edge.remote.peer.spares.accesses.Put(x)
 }

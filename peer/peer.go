@@ -31,6 +31,8 @@ type Peer struct {
 	edges     edgeTable
 	spares    spares
 	listeners map[Topic]*listener
+	losses    []*lossWatcher
+	kept      map[any]any // of packages over this one
 	plans     map[string]*Plan
 	letters   letters
 	outbox    outbox
@@ -136,7 +138,7 @@ type Service struct {
 func New(t *link.Transport, o Options) *Service {
 	o.setDefaults(t)
 	p := &Peer{link: t, opt: o, ids: map[wire.PeerID]*remote{}, memory: memory{Memory: files.Memory{Files: o.Files, Registry: t.Registry}}}
-	p.listeners, p.plans = map[Topic]*listener{}, map[string]*Plan{}
+	p.listeners, p.plans, p.kept = map[Topic]*listener{}, map[string]*Plan{}, map[any]any{}
 	p.outbox.p, p.windows.p, p.windows.others = p, p, map[Token]*attachment{}
 	p.letters = letters{p: p, waits: map[*letterWait]struct{}{}, groups: map[string]*Group{}}
 	p.movers.init(o.Movers, o.Recover)

@@ -89,6 +89,7 @@ var rows = []row{
 	{path: "reshard", level: 10}, // beside the other services, which do not see each other
 	{path: "bus", level: 10},
 	{path: "replay", level: 10},
+	{path: "particle", level: 10},
 
 	{path: "internal/reach", level: 10, only: []string{"ps", "cmd/stepvan"}},
 	{path: "ps", level: 11},

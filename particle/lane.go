@@ -1,0 +1,210 @@
+package particle
+
+import (
+	"fmt"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/peer"
+	"github.com/stepvan/stepvan/tensor"
+)
+
+// lane has the frames of another loop whose values travel apart, and those behind them. They are handled in their order.
+// Loop.mu guards it.
+type lane struct {
+	remote *remote
+	queue  []*arrival
+	bytes  int64 // of the values that travel at the moment
+	pumps  bool
+}
+
+// arrival is a frame that has come. Its value may be on its way.
+type arrival struct {
+	frame  frame
+	parcel *parcel
+	err    error
+	begun  bool
+	whole  bool
+}
+
+// maxQueue bounds the frames that wait in a lane. The other loop has no more calls without a result.
+const maxQueue = 1 << 20
+
+// add takes a frame. The frame is the lane's.
+func (q *lane) add(f frame) {
+	if len(q.queue) >= maxQueue {
+		q.remote.lose(lostLoop(q.remote.name, errs.Protocol("frame", 0, "%d frames of a loop wait", maxQueue)))
+		return
+	}
+	q.queue = append(q.queue, &arrival{frame: f})
+	q.pump()
+}
+
+// pump begins the transfers that there is room for, and handles what is whole.
+func (q *lane) pump() {
+	if q.pumps {
+		return
+	}
+	q.pumps = true
+	for _, a := range q.queue {
+		if !a.begun && !q.begin(a) {
+			break
+		}
+	}
+	for len(q.queue) > 0 && q.queue[0].whole {
+		a := q.queue[0]
+		q.queue[0] = nil
+		q.queue = q.queue[1:]
+		q.remote.arrived(a)
+	}
+	q.pumps = false
+}
+
+// begin makes the value of an arrival, or begins to receive it. It reports whether there was room.
+func (q *lane) begin(a *arrival) bool {
+	l, f := q.remote.loop, &a.frame
+	if f.flags&flagApart == 0 || a.err != nil {
+		a.begun, a.whole = true, true
+		if f.flags&flagView == 0 && f.code == codeOK {
+			a.parcel, a.err = l.opt.unpack(f)
+		}
+		return true
+	}
+	size := f.bytes + f.tensorBytes()
+	if size > l.opt.ValueBytes {
+		a.begun, a.whole = true, true
+		a.err = fail(codeInvalid, "a value of %d bytes is too large for the loop of %s (want at most %d): send several, or raise Options.ValueBytes", size, l.name, l.opt.ValueBytes)
+		return true
+	}
+	if q.bytes > 0 && size > l.opt.ValueBytes-q.bytes {
+		return false
+	}
+	a.begun = true
+	p := newParcel(nil, f.flags&flagPickled != 0)
+	forms := f.forms
+	if f.bytes > 0 {
+		forms = append([]form{{tensor.Uint8, tensor.ShapeOf(f.bytes)}}, forms...)
+	}
+	err := l.opt.empty(p, forms)
+	var handles []peer.Handle
+	for i := 0; err == nil && i < len(p.tensors); i++ {
+		if p.tensors[i].Len() == 0 {
+			continue
+		}
+		var h peer.Handle
+		if h, err = l.peer.Recv(p.tensors[i], q.remote.rank, peer.Tag(f.tag)+peer.Tag(i)); err == nil {
+			handles = append(handles, h)
+		}
+	}
+	if err != nil {
+		q.fail(a, p, handles, err)
+		return true
+	}
+	q.bytes += size
+	l.tasks.running++
+	go q.receive(a, p, handles, size)
+	return true
+}
+
+// fail gives up a value for which there is no room here.
+func (q *lane) fail(a *arrival, p *parcel, handles []peer.Handle, err error) {
+	l := q.remote.loop
+	for _, h := range handles {
+		l.peer.Cancel(h)
+	}
+	a.whole, a.err = true, failureOf(fmt.Errorf("the loop of %s has no room for the value: %w", l.name, err))
+	l.later(p)
+}
+
+// receive waits for the transfers of a value.
+func (q *lane) receive(a *arrival, p *parcel, handles []peer.Handle, size int64) {
+	l := q.remote.loop
+	defer l.opt.Recover()
+	err := awaitAll(handles)
+	l.mu.Lock()
+	defer l.unlock()
+	l.endTask()
+	q.bytes -= size
+	a.whole = true
+	if err == nil {
+		err = a.frame.settle(p)
+	}
+	if err == nil && a.frame.flags&flagPickled != 0 {
+		err = q.remote.check(&a.frame, p.data)
+	}
+	if err != nil {
+		l.later(p)
+		a.err = failureOf(err)
+	} else {
+		a.parcel = p
+	}
+	q.pump()
+}
+
+// settle takes the data of a value that has come apart out of its tensors.
+func (f *frame) settle(p *parcel) error {
+	if f.bytes == 0 {
+		return nil
+	}
+	t, ok := p.tensors[0].Contiguous()
+	if !ok {
+		return errs.Protocol("frame", 0, "the data are not in one piece")
+	}
+	p.data, p.tensors = t.Bytes(), p.tensors[1:]
+	return nil
+}
+
+// end drops all frames.
+func (q *lane) end() {
+	for _, a := range q.queue {
+		q.remote.loop.later(a.parcel)
+		a.parcel = nil
+	}
+	q.queue = nil
+}
+
+// parts are what travels apart: the data, if there are any, and the tensors.
+func (p *parcel) parts() (list []tensor.Strided) {
+	if n := int64(len(p.data)); n > 0 {
+		t, err := tensor.FromBytes(tensor.Uint8, tensor.ShapeOf(n), p.data)
+		if err == nil {
+			list = append(list, t.Strided())
+		}
+	}
+	return append(list, p.tensors...)
+}
+
+// appendElements appends the elements of a tensor.
+func appendElements(b []byte, v *tensor.Strided) ([]byte, error) {
+	if t, ok := v.Contiguous(); ok {
+		return append(b, t.Bytes()...), nil
+	}
+	f := formOf(v)
+	piece := make([]byte, f.bytes())
+	t, err := tensor.FromBytes(f.dtype, f.shape, piece)
+	if err == nil {
+		to := t.Strided()
+		err = to.CopyFrom(v)
+	}
+	if err != nil {
+		return b, err
+	}
+	return append(b, piece...), nil
+}
+
+// unpack makes the value of a frame that has it within.
+func (o *Options) unpack(f *frame) (*parcel, error) {
+	p := newParcel(f.data, f.flags&flagPickled != 0)
+	if len(f.forms) == 0 {
+		return p, nil
+	}
+	if err := o.empty(p, f.forms); err != nil {
+		p.drop()
+		return nil, failureOf(err)
+	}
+	from := f.packed
+	for i := range p.tensors {
+		t, _ := p.tensors[i].Contiguous()
+		from = from[copy(t.Bytes(), from):]
+	}
+	return p, nil
+}

@@ -1,0 +1,569 @@
+package particle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"runtime/debug"
+	"slices"
+	"sync"
+
+	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/link/progress"
+	"github.com/stepvan/stepvan/peer"
+)
+
+// Loop runs the hooks of the particles that live at a peer. Any goroutine may call its methods.
+type Loop struct {
+	peer   *peer.Peer
+	lib    peer.Library
+	engine *progress.Engine
+	hub    *hub
+	opt    Options
+	rank   stepvan.Rank
+	name   string // "peer 3"
+	life   uint32
+	hello  hello
+	early  []letter // before New has returned
+	ctx    context.Context
+	cancel context.CancelFunc
+	unlist func() // ends the watch for losses
+
+	mu        sync.Mutex
+	devices   []*device
+	remotes   map[stepvan.Rank]*remote
+	particles map[ID]*particle // that live here
+	places    []Place          // of all particles, by number
+	futures   map[uint64]*Future
+	open      map[*Call]struct{} // that hooks work at
+	numbers   uint64             // the last number of a future
+	chains    uint64             // the last number of a chain
+	over      error              // the loop was closed, or its node has ended
+	tasks     work
+	dropped   []*parcel // to be dropped by unlock
+}
+
+// work counts the goroutines that a close waits for.
+type work struct {
+	running int
+	shares  int           // whose memory is not free yet
+	quiet   chan struct{} // closed when nothing runs any more; nil while nobody waits
+}
+
+// Open opens the loop of a peer, which has one at a time. It does not wait for the other loops. Errors:
+// [stepvan.ErrInvalid], and [stepvan.ErrClosed] after the end of the node.
+func Open(p *peer.Peer, o Options) (*Loop, error) {
+	if err := o.setDefaults(); err != nil {
+		return nil, err
+	}
+	h, err := hubOf(p)
+	if err != nil {
+		return nil, err
+	}
+	members := p.Members()
+	l := &Loop{
+		peer: p, lib: p.Library(), hub: h, opt: o, rank: p.Rank(), remotes: map[stepvan.Rank]*remote{}, particles: map[ID]*particle{},
+		futures: map[uint64]*Future{}, open: map[*Call]struct{}{},
+	}
+	l.engine = l.lib.Engine()
+	l.hello = hello{devices: o.Devices, pickled: o.AllowPickled, nonce: newNonce()}
+	ranks := o.Ranks
+	if ranks == nil {
+		for _, m := range members {
+			ranks = append(ranks, m.Rank)
+		}
+	}
+	for _, rank := range ranks {
+		switch {
+		case rank < 0 || int(rank) >= len(members):
+			return nil, errs.Invalid("open: ranks: the cluster has no peer %d (want 0 to %d): give ranks of peers", rank, len(members)-1)
+		case rank == l.rank:
+			l.name = members[rank].Name
+		default:
+			l.remotes[rank] = l.newRemote(rank, members[rank].Name)
+		}
+	}
+	switch {
+	case l.name == "":
+		return nil, errs.Invalid("open: ranks: this peer is not among them (rank %d of %v): open loops at those peers alone", l.rank, ranks)
+	case !slices.Contains(ranks, o.Driver):
+		return nil, errs.Invalid("open: driver: it has no loop (got peer %d, ranks %v): give one of the ranks", o.Driver, ranks)
+	}
+	for i := range o.Devices {
+		l.devices = append(l.devices, &device{loop: l, index: i, chains: map[uint64]counts{}})
+	}
+	if err := h.open(l); err != nil {
+		return nil, err
+	}
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	l.greet()
+	l.unlist = l.lib.OnLost(l.lost)
+	return l, nil
+}
+
+func (l *Loop) newRemote(rank stepvan.Rank, name string) *remote {
+	r := &remote{loop: l, rank: rank, name: name, views: map[uint64]*share{}}
+	r.calls.remote, r.answers.remote = r, r
+	return r
+}
+
+// greet tells the others what this loop has, and reads what they have told before.
+func (l *Loop) greet() {
+	l.mu.Lock()
+	early := l.early
+	l.early = nil
+	for _, r := range l.remotes {
+		r.send(&outgoing{frame: frame{op: opHello, data: l.hello.append(nil)}})
+	}
+	l.unlock()
+	for _, m := range early {
+		l.came(m.from, m.body)
+	}
+}
+
+// Rank is the rank of the peer.
+func (l *Loop) Rank() stepvan.Rank { return l.rank }
+
+// unlock unlocks mu, and then gives back what was put off.
+func (l *Loop) unlock() {
+	gone := l.dropped
+	l.dropped = nil
+	l.mu.Unlock()
+	for _, p := range gone {
+		p.drop()
+	}
+}
+
+// later drops a parcel after mu is unlocked. Under mu.
+func (l *Loop) later(p *parcel) {
+	if p != nil {
+		l.dropped = append(l.dropped, p)
+	}
+}
+
+// checkOver says why nothing can be begun any more. Under mu.
+func (l *Loop) checkOver(op string) error {
+	if l.over != nil {
+		return errs.Ended(op, l.over)
+	}
+	return nil
+}
+
+// find returns where a particle lives.
+func (l *Loop) find(op string, id ID) (Place, error) {
+	if id < 0 || int64(id) >= int64(len(l.places)) {
+		return Place{}, errs.Invalid("%s: particle %d: there is none, or this loop does not know of it yet (want less than %d): create it first", op, id, len(l.places))
+	}
+	return l.places[id], nil
+}
+
+// Send sends a message to a particle, outside of hooks. It begins a chain. from is the particle that the hook sees as the
+// sender, or [None]. It never blocks. Errors, beside those of [Future.Wait]:
+//
+//   - [stepvan.ErrInvalid]: there is no such particle, or the value cannot be sent;
+//   - [stepvan.ErrNotSupported]: the value is pickled, and this loop does not allow it;
+//   - [stepvan.ErrWouldBlock]: [Options].Outstanding calls have no result yet;
+//   - [stepvan.ErrPeerLost], [stepvan.ErrClosed].
+func (l *Loop) Send(from, to ID, message string, args Value) (*Future, error) {
+	return l.send(nil, from, to, message, args)
+}
+
+func (l *Loop) send(c *Call, from, to ID, message string, args Value) (*Future, error) {
+	if message == "" || len(message) > maxName {
+		return nil, errs.Invalid("send: message: its name has a wrong length (got %d, want 1 to %d bytes): give another", len(message), maxName)
+	}
+	if args.Pickled && !l.opt.AllowPickled {
+		return nil, errPickledHere("send")
+	}
+	p, err := l.opt.take("send", &args)
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.unlock()
+	f, err := l.call(c, opCall, from, to, message, p)
+	if err != nil {
+		if args.Lent != nil {
+			p.free = func() { release(p.tensors) } // the program keeps what it has lent
+		}
+		l.later(p)
+	}
+	return f, err
+}
+
+// Get gets a view of a particle, outside of hooks: what its loop has shared, as it is at one moment between two hooks of its
+// device. On one machine the tensors are the memory of the particle. They only may be read. Its loop copies before it
+// writes as long as the future is not forgotten. Elsewhere they are a copy. The errors are those of [Loop.Send].
+func (l *Loop) Get(from, to ID) (*Future, error) { return l.get(nil, from, to) }
+
+func (l *Loop) get(c *Call, from, to ID) (*Future, error) {
+	l.mu.Lock()
+	defer l.unlock()
+	return l.call(c, opGet, from, to, "", nil)
+}
+
+// call begins a call. It takes over p if it succeeds. Under mu.
+func (l *Loop) call(c *Call, o op, from, to ID, name string, p *parcel) (*Future, error) {
+	err := l.checkOver("send")
+	if err == nil && c != nil {
+		err = c.checkOpen()
+	}
+	if err != nil {
+		return nil, err
+	}
+	place, err := l.find("send", to)
+	if err != nil {
+		return nil, err
+	}
+	if len(l.futures) >= l.opt.Outstanding {
+		return nil, &stepvan.OpError{Op: "send", Err: fmt.Errorf("%d calls have no result yet: wait for some: %w", len(l.futures), stepvan.ErrWouldBlock)}
+	}
+	r := l.remotes[place.Rank]
+	if r != nil && r.lost != nil {
+		return nil, r.lost
+	}
+	f := l.newFuture(from, to, name, r)
+	x := &Call{loop: l, view: o == opGet, to: to, from: from, name: name, args: p, future: f}
+	if c != nil {
+		x.chain, x.path = c.chain, c.path[:len(c.path):len(c.path)]
+	} else {
+		l.chains++
+		x.chain = uint64(l.rank+1)<<40 | l.chains
+	}
+	x.path = append(x.path, step{l.rank, f.number})
+	if r == nil {
+		f.call = x
+		l.deliver(x)
+		return f, nil
+	}
+	r.send(&outgoing{frame: frame{op: o, number: f.number, to: to, from: from, chain: x.chain, name: name, path: x.path}, parcel: p, future: f})
+	return f, nil
+}
+
+func (c *Call) checkOpen() error {
+	switch {
+	case c.state == ended:
+		return fmt.Errorf("send: its hook has ended: %w", stepvan.ErrStale)
+	case len(c.path) >= maxDepth:
+		return errs.Invalid("send: particle %d: hooks are nested too deep (%d): end some first", c.to, maxDepth)
+	}
+	return nil
+}
+
+func (l *Loop) newFuture(from, to ID, name string, r *remote) *Future {
+	l.numbers++
+	f := &Future{loop: l, number: l.numbers, from: from, to: to, name: name, remote: r}
+	l.futures[f.number] = f
+	return f
+}
+
+// futuresOf lists the futures that need a loop.
+func (l *Loop) futuresOf(r *remote) (list []*Future) {
+	for _, f := range l.futures {
+		if f.remote == r || f.acks > 0 {
+			list = append(list, f)
+		}
+	}
+	return list
+}
+
+// deliver queues a call to a particle of this loop, or refuses it. Under mu.
+func (l *Loop) deliver(c *Call) {
+	x := l.particles[c.to]
+	switch {
+	case l.over != nil:
+		l.refuse(c, fail(codeClosed, "the loop of %s was closed", l.name))
+	case x == nil:
+		l.refuse(c, fail(codeInvalid, "the loop of %s has no such particle: create it first", l.name))
+	case !c.view && !x.takes(c.name, l.opt.Pull):
+		l.refuse(c, fail(codeInvalid, "the particle has no hook for it: register one first"))
+	default:
+		c.device = x.device
+		x.device.add(c)
+	}
+}
+
+// refuse ends a call that no hook gets.
+func (l *Loop) refuse(c *Call, why error) {
+	c.state = ended
+	l.later(c.args)
+	c.args = nil
+	l.answer(c, nil, why)
+}
+
+// answer tells the caller the result. It takes over p. Under mu.
+func (l *Loop) answer(c *Call, p *parcel, err error) {
+	if c.future != nil {
+		if f := (*failure)(nil); errors.As(err, &f) {
+			err = f.at(c.future)
+		}
+		l.finish(c.future, p, err)
+		return
+	}
+	reply := frame{op: opReply, number: c.own().number}
+	if err != nil {
+		l.later(p)
+		c.remote.send(&outgoing{frame: reply.with(failureOf(err))})
+		return
+	}
+	c.remote.send(&outgoing{frame: reply, parcel: p})
+}
+
+// came takes a frame of another loop. The driver calls it, or Open.
+func (l *Loop) came(from stepvan.Rank, body []byte) {
+	body = slices.Clone(body)
+	f, err := readFrame(body)
+	l.mu.Lock()
+	defer l.unlock()
+	r := l.remotes[from]
+	if r == nil || r.lost != nil || l.over != nil {
+		return
+	}
+	if err != nil {
+		r.refuse(&f, fail(codeInvalid, "the loop of %s: %v", l.name, err))
+		return
+	}
+	if f.flags&flagPickled != 0 || f.flags&flagSealed != 0 {
+		if f.flags&flagSealed != 0 && !r.seals.next(&f) {
+			r.refuse(&f, refusal(l.name))
+			return
+		}
+		if f.flags&flagApart == 0 || f.flags&flagSealed == 0 {
+			if err := r.check(&f, nil); err != nil {
+				r.refuse(&f, err)
+				return
+			}
+		}
+	}
+	r.handle(f)
+}
+
+// refuse answers a frame that is not taken, if somebody waits for that.
+func (r *remote) refuse(f *frame, why error) {
+	switch f.op {
+	case opCall, opGet:
+		r.send(&outgoing{frame: frame{op: opReply, number: f.number}.with(failureOf(why))})
+	case opReply:
+		if x := r.loop.futures[f.number]; x != nil && x.remote == r && x.acks == 0 {
+			r.loop.finish(x, nil, failureOf(why).at(x))
+		}
+	case opHello:
+		r.lose(lostLoop(r.name, why))
+	}
+}
+
+// handle handles a frame.
+func (r *remote) handle(f frame) {
+	l := r.loop
+	if !r.known && f.op != opHello && f.op != opBye {
+		r.refuse(&f, fail(codeInvalid, "the loop of %s has got no hello of the caller's", l.name))
+		return
+	}
+	switch f.op {
+	case opHello:
+		r.greeted(&f)
+	case opPlace:
+		l.placed(r, &f)
+	case opPlaced:
+		l.acknowledged(r, &f)
+	case opCall, opGet:
+		if len(f.path) == 0 || f.path[len(f.path)-1] != (step{r.rank, f.number}) {
+			r.refuse(&f, fail(codeInvalid, "the loop of %s: the path of the call does not end with the call", l.name))
+			return
+		}
+		r.calls.add(f)
+	case opReply:
+		r.answers.add(f)
+	case opFreed:
+		r.freed(f.number)
+	case opBye:
+		r.lose(lostLoop(r.name, errors.New("its loop was closed")))
+	}
+}
+
+// greeted takes the hello of the other loop.
+func (r *remote) greeted(f *frame) {
+	h, err := readHello(f.data)
+	if err != nil || r.known {
+		if err != nil {
+			r.lose(lostLoop(r.name, err))
+		}
+		return
+	}
+	r.known, r.hello = true, h
+	r.seals.prepare(r.loop.opt.Key, &r.loop.hello, &h, r.loop.rank, r.rank)
+	r.flush()
+}
+
+// arrived handles a call or a reply whose value is whole.
+func (r *remote) arrived(a *arrival) {
+	l, f := r.loop, &a.frame
+	if f.op == opReply {
+		l.replied(r, a)
+		return
+	}
+	c := &Call{loop: l, view: f.op == opGet, to: f.to, from: f.from, name: f.name, chain: f.chain, path: f.path, args: a.parcel, remote: r}
+	if a.err != nil {
+		l.refuse(c, a.err)
+		return
+	}
+	l.deliver(c)
+}
+
+// replied handles the result of a call.
+func (l *Loop) replied(r *remote, a *arrival) {
+	f := l.futures[a.frame.number]
+	if f == nil || f.remote != r || f.acks > 0 {
+		l.later(a.parcel)
+		return
+	}
+	switch {
+	case a.err != nil:
+		l.finish(f, nil, failureOf(a.err).at(f))
+	case a.frame.code != codeOK:
+		l.finish(f, nil, (&failure{a.frame.code, string(a.frame.data)}).at(f))
+	case a.frame.flags&flagView != 0:
+		l.see(r, f, &a.frame)
+	default:
+		l.finish(f, a.parcel, nil)
+	}
+}
+
+// lostLoop is the error of what needs a loop that is over.
+func lostLoop(name string, why error) error {
+	if !errors.Is(why, stepvan.ErrPeerLost) {
+		why = fmt.Errorf("%w: %w", why, stepvan.ErrPeerLost)
+	}
+	return &stepvan.OpError{Op: "particles", Peer: name, Err: why}
+}
+
+// lost is told of lost connections. Peer.mu is held, so the rest happens elsewhere.
+func (l *Loop) lost(rank stepvan.Rank, err error) {
+	go func() {
+		defer l.opt.Recover()
+		l.mu.Lock()
+		defer l.unlock()
+		if rank == l.rank {
+			l.end(err)
+		} else if r := l.remotes[rank]; r != nil {
+			var named *stepvan.OpError
+			if !errors.Is(err, stepvan.ErrPeerLost) || !errors.As(err, &named) {
+				err = lostLoop(r.name, err)
+			}
+			r.lose(err)
+		}
+	}()
+}
+
+// end ends the loop. Under mu.
+func (l *Loop) end(why error) {
+	if l.over != nil {
+		return
+	}
+	l.over = why
+	for _, r := range l.remotes {
+		r.lose(why)
+	}
+	for _, f := range slices.Collect(maps.Values(l.futures)) {
+		l.finish(f, nil, why)
+	}
+	for _, d := range l.devices {
+		d.drop(func(*Call) bool { return true })
+		for _, w := range d.idle {
+			w.set(l.engine)
+		}
+		d.idle = nil
+	}
+	for c := range l.open {
+		if c.state == waiting || c.state == resuming {
+			c.wait.leave()
+			c.goOn()
+		}
+	}
+	for _, x := range l.particles {
+		l.retire(x.share)
+		x.share = nil
+	}
+	l.cancel()
+}
+
+// Close ends the loop, also for the others: what needs it fails there with [stepvan.ErrPeerLost], and here with
+// [stepvan.ErrClosed]. It waits until all hooks have ended and nobody reaches the memory that was shared. When ctx ends
+// before that, the error names a hook, and Close may be called again.
+func (l *Loop) Close(ctx context.Context) error {
+	l.mu.Lock()
+	for _, r := range l.remotes {
+		if l.over == nil && r.lost == nil {
+			r.bye()
+		}
+	}
+	l.end(errClosed)
+	if l.tasks.quiet == nil {
+		l.tasks.quiet = make(chan struct{})
+	}
+	quiet := l.tasks.quiet
+	l.checkQuiet()
+	l.unlock()
+	l.hub.close(l)
+	l.unlist()
+	select {
+	case <-quiet:
+		return nil
+	default:
+	}
+	select {
+	case <-quiet:
+		return nil
+	case <-ctx.Done():
+		return l.closeLate(ctx.Err())
+	}
+}
+
+var errClosed = errs.Closed("this loop was closed")
+
+// bye tells the other loop that this one ends. What it needs is over then, also when this message finds no room: the
+// end of the connection says the same.
+func (r *remote) bye() {
+	f := frame{op: opBye, life: r.loop.life}
+	_ = r.loop.peer.Mail(r.rank, topic, f.append(nil))
+}
+
+// checkQuiet wakes Close when nothing runs. Under mu.
+func (l *Loop) checkQuiet() {
+	if q := l.tasks.quiet; q != nil && l.over != nil && len(l.open) == 0 && l.tasks.running == 0 && l.tasks.shares == 0 {
+		select {
+		case <-q:
+		default:
+			close(q)
+		}
+	}
+}
+
+// endTask notes that a goroutine has ended. Under mu.
+func (l *Loop) endTask() {
+	l.tasks.running--
+	l.checkQuiet()
+}
+
+// closeLate says what a close waits for.
+func (l *Loop) closeLate(err error) error {
+	l.mu.Lock()
+	defer l.unlock()
+	for c := range l.open {
+		return &stepvan.OpError{Op: "close", Err: errs.Late(fmt.Sprintf(
+			"%d hooks have not ended, such as that for message %q of particle %d: have them return, and close again", len(l.open), c.name, c.to), err)}
+	}
+	return &stepvan.OpError{Op: "close", Err: errs.Late("others still reach memory of this loop: close it again", err)}
+}
+
+// panicError is a panic of a hook.
+func panicError(v any) error { return fmt.Errorf("panic: %v\n%s", v, debug.Stack()) }
+
+// device of a place on the wire: the rank in the upper half.
+func placeNumber(p Place) uint64 { return uint64(uint32(p.Rank))<<32 | uint64(uint32(p.Device)) }
+
+func placeOf(particle ID, n uint64) Place {
+	return Place{Particle: particle, Rank: stepvan.Rank(int32(n >> 32)), Device: int(uint32(n))}
+}
