@@ -32,6 +32,11 @@ _Static_assert(sizeof(stepvan_named) == 176, "stepvan_named");
 _Static_assert(sizeof(stepvan_span) == 24, "stepvan_span");
 _Static_assert(sizeof(stepvan_partition) == 32, "stepvan_partition");
 _Static_assert(sizeof(stepvan_entry) == 4440, "stepvan_entry");
+_Static_assert(sizeof(stepvan_particle_options) == 64, "stepvan_particle_options");
+_Static_assert(sizeof(stepvan_particle_place) == 16, "stepvan_particle_place");
+_Static_assert(sizeof(stepvan_particle_value) == 48, "stepvan_particle_value");
+_Static_assert(sizeof(stepvan_particle_call) == 224, "stepvan_particle_call");
+_Static_assert(offsetof(stepvan_particle_call, value) == 176, "stepvan_particle_call.value");
 
 static int forked;
 
@@ -573,4 +578,106 @@ int32_t stepvan_reshard_source(const stepvan_bytes *sources, uint64_t count, con
 {
 	return forked ? refuse(error)
 	              : goReshardSource((stepvan_bytes *)sources, count, (stepvan_bytes *)destination, rank, error);
+}
+
+int32_t stepvan_particle_open(uint64_t node, const stepvan_particle_options *options, uint64_t *loop,
+        stepvan_error *error)
+{
+	return forked ? refuse(error) : goParticleOpen(node, (stepvan_particle_options *)options, loop, error);
+}
+
+int32_t stepvan_particle_close(uint64_t loop, int64_t timeout_ns, stepvan_error *error)
+{
+	return forked ? refuse(error) : goParticleClose(loop, timeout_ns, error);
+}
+
+int32_t stepvan_particle_create(uint64_t loop, uint32_t rank, uint32_t device, uint64_t *particle, uint64_t
+        *future, stepvan_error *error)
+{
+	return forked ? refuse(error) : goParticleCreate(loop, rank, device, particle, future, error);
+}
+
+int32_t stepvan_particle_list(uint64_t loop, stepvan_particle_place *places, uint64_t capacity, uint64_t *count,
+        stepvan_error *error)
+{
+	return forked ? refuse(error) : goParticleList(loop, places, capacity, count, error);
+}
+
+int32_t stepvan_particle_hook(uint64_t loop, uint64_t particle, const char *name, stepvan_error *error)
+{
+	return forked ? refuse(error) : goParticleHook(loop, particle, (char *)name, error);
+}
+
+int32_t stepvan_particle_release(uint64_t value, stepvan_error *error)
+{
+	return forked ? refuse(error) : goParticleRelease(value, error);
+}
+
+int32_t stepvan_particle_send(uint64_t loop, uint64_t call, int64_t from, uint64_t particle, const char *name,
+        const stepvan_particle_value *value, uint64_t owner, uint64_t *future, stepvan_error *error)
+{
+	return forked ? refuse(error) : goParticleSend(loop, call, from, particle, (char *)name, (stepvan_particle_value *)value, owner, future, error);
+}
+
+int32_t stepvan_particle_get(uint64_t loop, uint64_t call, int64_t from, uint64_t particle, uint64_t *future,
+        stepvan_error *error)
+{
+	return forked ? refuse(error) : goParticleGet(loop, call, from, particle, future, error);
+}
+
+int32_t stepvan_particle_wait(uint64_t loop, uint64_t call, const uint64_t *futures, uint64_t count, int64_t
+        timeout_ns, stepvan_error *error)
+{
+	return forked ? refuse(error) : goParticleWait(loop, call, (uint64_t *)futures, count, timeout_ns, error);
+}
+
+int32_t stepvan_particle_is_done(uint64_t loop, uint64_t future, int32_t *done, stepvan_error *error)
+{
+	return forked ? refuse(error) : goParticleIsDone(loop, future, done, error);
+}
+
+int32_t stepvan_particle_notify(uint64_t loop, uint64_t future, uint64_t queue, uint64_t token, stepvan_error
+        *error)
+{
+	return forked ? refuse(error) : goParticleNotify(loop, future, queue, token, error);
+}
+
+int32_t stepvan_particle_result(uint64_t loop, uint64_t future, stepvan_particle_value *value, stepvan_error
+        *error)
+{
+	return forked ? refuse(error) : goParticleResult(loop, future, value, error);
+}
+
+int32_t stepvan_particle_failure(uint64_t loop, uint64_t future, char *text, uint64_t capacity, uint64_t *bytes,
+        stepvan_error *error)
+{
+	return forked ? refuse(error) : goParticleFailure(loop, future, text, capacity, bytes, error);
+}
+
+int32_t stepvan_particle_forget(uint64_t loop, uint64_t future, stepvan_error *error)
+{
+	return forked ? refuse(error) : goParticleForget(loop, future, error);
+}
+
+int32_t stepvan_particle_next(uint64_t loop, uint32_t device, int64_t timeout_ns, stepvan_particle_call *call,
+        stepvan_error *error)
+{
+	return forked ? refuse(error) : goParticleNext(loop, device, timeout_ns, call, error);
+}
+
+int32_t stepvan_particle_done(uint64_t loop, uint64_t call, const stepvan_particle_value *value, const char
+        *failure, uint64_t owner, stepvan_error *error)
+{
+	return forked ? refuse(error) : goParticleDone(loop, call, (stepvan_particle_value *)value, (char *)failure, owner, error);
+}
+
+int32_t stepvan_particle_share(uint64_t loop, uint64_t particle, const stepvan_particle_value *value, uint64_t
+        owner, stepvan_error *error)
+{
+	return forked ? refuse(error) : goParticleShare(loop, particle, (stepvan_particle_value *)value, owner, error);
+}
+
+int32_t stepvan_particle_views(uint64_t loop, uint64_t particle, uint64_t *views, stepvan_error *error)
+{
+	return forked ? refuse(error) : goParticleViews(loop, particle, views, error);
 }

@@ -25,6 +25,10 @@ var (
 	mailboxes     = numbers.Table[*mailbox]{Kind: 9}
 	watches       = numbers.Table[*watch]{Kind: 10}
 	agents        = numbers.Table[*agent]{Kind: 11}
+	loops         = numbers.Table[*loop]{Kind: 12}
+	futures       = numbers.Table[*future]{Kind: 13}
+	calls         = numbers.Table[*hooked]{Kind: 14}
+	values        = numbers.Table[*shown]{Kind: 15}
 	foreign       foreignMemory
 )
 

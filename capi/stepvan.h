@@ -34,8 +34,9 @@
  *
  * NUMBERS. Nodes, handles, handlers, responses, registrations, memories, queues, plans, groups,
  * windows, mailboxes, watches, agents, loops, futures, calls and values are 64-bit numbers. 0 names
- * nothing. The library never gives out a number again: after its end, every use of it is STEPVAN_STALE. With a node that was closed, or
- * whose start has failed, every function returns STEPVAN_CLOSED.
+ * nothing. The library never gives out a number again: after its end, every use of it is
+ * STEPVAN_STALE. With a node that was closed, or whose start has failed, every function returns
+ * STEPVAN_CLOSED.
  *
  * TIME is in nanoseconds (int64_t). A limit below 0 means for ever. 0 means: look once.
  * STEPVAN_TIMEOUT changes nothing: the same call, made again, continues to wait. So a caller that
@@ -1252,7 +1253,8 @@ int32_t stepvan_particle_release(uint64_t value, stepvan_error *error);
  *   - future: for the result. End it with stepvan_particle_forget.
  *
  *   STEPVAN_INVALID: there is no such particle, the value cannot be sent, or hooks are nested more than 200 deep.
- *   STEPVAN_NOT_SUPPORTED: the value is pickled, and this loop or that of the particle does not allow it.
+ *   STEPVAN_NOT_SUPPORTED: the value is pickled, and this loop does not allow it. If the loop of the particle does not,
+ *   or is neither on this machine nor has the key, stepvan_particle_result says so.
  *   STEPVAN_WOULD_BLOCK: options.outstanding calls have no result yet. Wait for a future.
  *   STEPVAN_PEER_LOST, STEPVAN_CLOSED: the loop of the particle has ended.
  */
@@ -1299,8 +1301,8 @@ int32_t stepvan_particle_result(uint64_t loop, uint64_t future, stepvan_particle
 
 /*
  * Writes the whole text of the error of a future that has failed. For STEPVAN_REMOTE that is the text of the hook, and
- * nothing more. *bytes is always its length, and 0 without an error. STEPVAN_TOO_SMALL: capacity is less, and nothing was
- * written.
+ * nothing more. *bytes is always its length, and 0 without an error. STEPVAN_TOO_SMALL: capacity is less, and nothing
+ * was written. STEPVAN_BUSY: the future is not done.
  */
 int32_t stepvan_particle_failure(uint64_t loop, uint64_t future, char *text, uint64_t capacity, uint64_t *bytes, stepvan_error *error);
 
@@ -1334,8 +1336,9 @@ int32_t stepvan_particle_next(uint64_t loop, uint32_t device, int64_t timeout_ns
  * has failed, and value is not read. Otherwise value is the result, or NULL for an empty one. owner is for its tensors
  * with STEPVAN_PARTICLE_LENT, or 0.
  *
- * If the result cannot be sent, the function says why, and the caller gets that as the error of its future. The call has
- * ended in any case, except that STEPVAN_STALE says there is none.
+ * If the result cannot be sent, the function says why, and the caller gets that as the error of its future. The call
+ * has ended in any case. STEPVAN_STALE: there is no such call. A wait of the hook on another thread ends, without the
+ * turn, with STEPVAN_STALE.
  */
 int32_t stepvan_particle_done(uint64_t loop, uint64_t call, const stepvan_particle_value *value, const char *failure, uint64_t owner, stepvan_error *error);
 

@@ -18,6 +18,11 @@ type (
 	cMove     = C.stepvan_move
 	cEntry    = C.stepvan_entry
 	cNamed    = C.stepvan_named
+	cValue    = C.stepvan_particle_value
+	cCall     = C.stepvan_particle_call
+	cPlace    = C.stepvan_particle_place
+
+	cLoopOptions = C.stepvan_particle_options
 
 	cPlacement = C.stepvan_placement
 
@@ -62,6 +67,11 @@ const (
 	flagViews    = C.STEPVAN_VIEWS
 	flagWrite    = C.STEPVAN_WRITE
 	flagCast     = C.STEPVAN_RESHARD_CAST
+
+	flagAllowPickled = C.STEPVAN_PARTICLE_ALLOW_PICKLED
+	flagPickled      = C.STEPVAN_PARTICLE_PICKLED
+	flagLent         = C.STEPVAN_PARTICLE_LENT
+	flagView         = C.STEPVAN_PARTICLE_VIEW
 
 	stampCount = C.STEPVAN_STAMPS
 	maxRank    = C.STEPVAN_MAX_RANK

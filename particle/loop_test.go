@@ -16,6 +16,7 @@ import (
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/pairtest"
+	"github.com/stepvan/stepvan/internal/race"
 	"github.com/stepvan/stepvan/particle"
 	"github.com/stepvan/stepvan/tensor"
 )
@@ -89,9 +90,9 @@ func echo(_ *particle.Call, args particle.Value) (particle.Value, error) {
 }
 
 // passOn is a hook that asks another particle, and returns what that says with something before it.
-func passOn(before string, to *particle.ID, message string) particle.Hook {
+func passOn(before string, to particle.ID, message string) particle.Hook {
 	return func(c *particle.Call, args particle.Value) (particle.Value, error) {
-		f, err := c.Send(*to, message, args)
+		f, err := c.Send(to, message, args)
 		if err != nil {
 			return particle.Value{}, err
 		}
@@ -131,9 +132,9 @@ func TestAToBToA(t *testing.T) {
 	for _, ranks := range [][2]int{{0, 0}, {0, 1}, {1, 0}} {
 		t.Run(fmt.Sprint(ranks), func(t *testing.T) {
 			c := newCluster(t, pairtest.Mem(), 2, nil)
-			var a, b particle.ID
-			a = c.create(ranks[0], 0, map[string]particle.Hook{"begin": passOn("a", &b, "middle"), "end": echo})
-			b = c.create(ranks[1], 0, map[string]particle.Hook{"middle": passOn("b", &a, "end")})
+			const a, b particle.ID = 0, 1
+			c.create(ranks[0], 0, map[string]particle.Hook{"begin": passOn("a", b, "middle"), "end": echo})
+			c.create(ranks[1], 0, map[string]particle.Hook{"middle": passOn("b", a, "end")})
 			got, err := c.ask(a, "begin", "!")
 			require.NoError(t, err)
 			require.Equal(t, "ab!", got)
@@ -143,7 +144,7 @@ func TestAToBToA(t *testing.T) {
 
 func TestTwoOfOneDeviceWaitForEachOther(t *testing.T) {
 	c := newCluster(t, pairtest.Mem(), 1, nil)
-	var ids [2]particle.ID
+	ids := [2]particle.ID{0, 1}
 	both := make(chan struct{})
 	var running atomic.Int32
 	meet := func(other int) particle.Hook {
@@ -165,7 +166,7 @@ func TestTwoOfOneDeviceWaitForEachOther(t *testing.T) {
 		return args, nil
 	}
 	for i := range ids {
-		ids[i] = c.create(0, 0, map[string]particle.Hook{"meet": meet(1 - i), "answer": block})
+		c.create(0, 0, map[string]particle.Hook{"meet": meet(1 - i), "answer": block})
 	}
 	var fs []*particle.Future
 	for i := range ids {
@@ -185,10 +186,10 @@ func TestCycleOfThreeOverTwoNodes(t *testing.T) {
 	for name, v := range vans {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t, v(t), 2, func(_ int, o *particle.Options) { o.Devices = 1 })
-			var ids [3]particle.ID
+			ids := [3]particle.ID{0, 1, 2}
 			for i := range ids {
 				next := (i + 1) % 3
-				ids[i] = c.create(i%2, 0, map[string]particle.Hook{
+				c.create(i%2, 0, map[string]particle.Hook{
 					"go": func(x *particle.Call, args particle.Value) (particle.Value, error) {
 						left := binary.LittleEndian.Uint64(args.Data)
 						if left == 0 {
@@ -251,7 +252,9 @@ func TestErrorsReachTheCallerAndNothingElse(t *testing.T) {
 	for rank := range 2 {
 		c := newCluster(t, pairtest.Mem(), 2, nil)
 		id := c.create(rank, 0, map[string]particle.Hook{
-			"fail":  func(*particle.Call, particle.Value) (particle.Value, error) { return particle.Value{}, errors.New("line 1\nline 2") },
+			"fail": func(*particle.Call, particle.Value) (particle.Value, error) {
+				return particle.Value{}, errors.New("line 1\nline 2")
+			},
 			"panic": func(*particle.Call, particle.Value) (particle.Value, error) { panic("oh") },
 			"long": func(*particle.Call, particle.Value) (particle.Value, error) {
 				return particle.Value{}, errors.New(strings.Repeat("x", 1<<20) + "the reason")
@@ -322,7 +325,7 @@ func TestFuturesMayBeWaitedForAgain(t *testing.T) {
 
 func TestAHookThatWouldWaitForItselfGetsAnError(t *testing.T) {
 	c := newCluster(t, pairtest.Mem(), 2, nil)
-	var a, b particle.ID
+	var a particle.ID
 	var own atomic.Pointer[particle.Future]
 	known := make(chan struct{})
 	onOwn := func(x *particle.Call, _ particle.Value) (particle.Value, error) {
@@ -331,8 +334,9 @@ func TestAHookThatWouldWaitForItselfGetsAnError(t *testing.T) {
 	}
 	for _, rank := range []int{0, 1} {
 		known = make(chan struct{})
-		a = c.create(0, 0, map[string]particle.Hook{"direct": onOwn, "begin": passOn("", &b, "middle"), "end": onOwn})
-		b = c.create(rank, 1, map[string]particle.Hook{"middle": passOn("", &a, "end")})
+		a = particle.ID(2 * rank)
+		c.create(0, 0, map[string]particle.Hook{"direct": onOwn, "begin": passOn("", a+1, "middle"), "end": onOwn})
+		c.create(rank, 1, map[string]particle.Hook{"middle": passOn("", a, "end")})
 		for i, message := range []string{"direct", "begin"} {
 			if i > 0 {
 				known = make(chan struct{})
@@ -373,9 +377,8 @@ func TestAHookThatNeverEndsLeavesOtherDevicesAlone(t *testing.T) {
 
 func TestNestingHasALimit(t *testing.T) {
 	c := newCluster(t, pairtest.Mem(), 1, nil)
-	var a particle.ID
-	a = c.create(0, 0, nil)
-	require.NoError(t, c.loops[0].Handle(a, "again", passOn("", &a, "again")))
+	a := c.create(0, 0, nil)
+	require.NoError(t, c.loops[0].Handle(a, "again", passOn("", a, "again")))
 	_, err := c.ask(a, "again", "")
 	require.ErrorIs(t, err, stepvan.ErrRemote)
 	require.ErrorContains(t, err, "nested too deep")
@@ -428,11 +431,11 @@ func TestTensorsTravelBesideTheBytes(t *testing.T) {
 
 func TestRandomSchedules(t *testing.T) {
 	schedules := 1000
-	if testing.Short() {
+	if race.Enabled {
 		schedules = 100
 	}
 	c := newCluster(t, pairtest.Mem(), 2, nil)
-	ids := make([]particle.ID, 6)
+	ids := []particle.ID{0, 1, 2, 3, 4, 5}
 	type plan struct{ Depth, Width, Seed int }
 	walk := func(x *particle.Call, args particle.Value) (particle.Value, error) {
 		depth, seed := int(args.Data[0]), binary.LittleEndian.Uint64(args.Data[1:])
@@ -465,7 +468,7 @@ func TestRandomSchedules(t *testing.T) {
 		return particle.Value{Data: []byte{count}}, nil
 	}
 	for i := range ids {
-		ids[i] = c.create(i%2, i/2%2, map[string]particle.Hook{"walk": walk})
+		c.create(i%2, i/2%2, map[string]particle.Hook{"walk": walk})
 	}
 	for s := 0; s < schedules; {
 		var g errgroup.Group
