@@ -80,18 +80,18 @@ func (q *lane) begin(a *arrival) bool {
 	}
 	a.begun = true
 	p := newParcel(nil, f.flags&flagPickled != 0)
-	forms := f.forms
-	if f.bytes > 0 {
-		forms = append([]form{{tensor.Uint8, tensor.ShapeOf(f.bytes)}}, forms...)
-	}
-	err := l.opt.empty(p, forms)
+	p.data = make([]byte, f.bytes)
+	err := l.opt.empty(p, f.forms)
 	var handles []peer.Handle
-	for i := 0; err == nil && i < len(p.tensors); i++ {
-		if p.tensors[i].Len() == 0 {
+	for i, part := range p.parts() {
+		if err != nil {
+			break
+		}
+		if part.Len() == 0 {
 			continue
 		}
 		var h peer.Handle
-		if h, err = l.peer.Recv(p.tensors[i], q.remote.rank, peer.Tag(f.tag)+peer.Tag(i)); err == nil {
+		if h, err = l.peer.Recv(part, q.remote.rank, peer.Tag(f.tag)+peer.Tag(i)); err == nil {
 			handles = append(handles, h)
 		}
 	}
@@ -125,9 +125,6 @@ func (q *lane) receive(a *arrival, p *parcel, handles []peer.Handle, size int64)
 	l.endTask()
 	q.bytes -= size
 	a.whole = true
-	if err == nil {
-		err = a.frame.settle(p)
-	}
 	if err == nil && a.frame.flags&flagPickled != 0 {
 		err = q.remote.check(&a.frame, p.data)
 	}
@@ -138,19 +135,6 @@ func (q *lane) receive(a *arrival, p *parcel, handles []peer.Handle, size int64)
 		a.parcel = p
 	}
 	q.pump()
-}
-
-// settle takes the data of a value that has come apart out of its tensors.
-func (f *frame) settle(p *parcel) error {
-	if f.bytes == 0 {
-		return nil
-	}
-	t, ok := p.tensors[0].Contiguous()
-	if !ok {
-		return errs.Protocol("frame", 0, "the data are not in one piece")
-	}
-	p.data, p.tensors = t.Bytes(), p.tensors[1:]
-	return nil
 }
 
 // end drops all frames.
