@@ -39,6 +39,9 @@ func fail(c code, format string, args ...any) *failure {
 
 // failureOf is an error as it travels.
 func failureOf(err error) *failure {
+	if err == nil {
+		return fail(codeClosed, "the loop is over")
+	}
 	var f *failure
 	if errors.As(err, &f) {
 		return f

@@ -1,7 +1,6 @@
 package particle
 
 import (
-	"encoding/binary"
 	"slices"
 	"sync"
 
@@ -16,6 +15,7 @@ const topic peer.Topic = "particles"
 // hub gives the mail of a peer to its loop. A peer has one, and it may have one loop after the other. They have numbers,
 // their lives. Loops with the same life belong together.
 type hub struct {
+	peer   *peer.Peer
 	listen sync.Once
 	err    error
 
@@ -42,7 +42,7 @@ const maxEarly = 64 << 20
 // hubOf returns the hub of a peer.
 func hubOf(p *peer.Peer) (*hub, error) {
 	type key struct{}
-	h := p.Library().Keep(key{}, func() any { return new(hub) }).(*hub)
+	h := p.Library().Keep(key{}, func() any { return &hub{peer: p} }).(*hub)
 	h.listen.Do(func() { _, h.err = p.Listen(topic, h.came) })
 	return h, h.err
 }
@@ -52,24 +52,33 @@ func (h *hub) came(from stepvan.Rank, body []byte) {
 	if len(body) < headBytes {
 		return // not of a loop
 	}
-	if l := h.find(from, body); l != nil {
+	l, closed := h.find(from, body)
+	switch {
+	case l != nil:
 		l.came(from, body)
+	case closed:
+		if f, err := readFrame(body); err == nil {
+			discard(h.peer, from, &f, nil)
+		}
 	}
 }
 
-// find returns the loop that a frame is for, or keeps the frame for the next loop.
-func (h *hub) find(from stepvan.Rank, body []byte) *Loop {
-	life := binary.LittleEndian.Uint32(body[4:])
+// find returns the loop that a frame is for, or keeps the frame for the next loop. closed says that the loop was closed.
+func (h *hub) find(from stepvan.Rank, body []byte) (l *Loop, closed bool) {
+	life := lifeOf(body)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
-	case life == h.life:
-		return h.loop
+	case life <= h.life:
+		if life < h.life {
+			return nil, true
+		}
+		return h.loop, h.loop == nil
 	case life == h.life+1 && h.bytes+len(body) <= maxEarly:
 		h.early = append(h.early, letter{from, slices.Clone(body)})
 		h.bytes += len(body)
 	}
-	return nil
+	return nil, false
 }
 
 // open makes l the loop of the peer. tell gets the frames that have come before, and then all others come.

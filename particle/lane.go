@@ -2,7 +2,10 @@ package particle
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/peer"
 	"github.com/stepvan/stepvan/tensor"
@@ -24,6 +27,7 @@ type arrival struct {
 	err    error
 	begun  bool
 	whole  bool
+	parts  map[int]peer.Handle // transfers of the value, by their place
 }
 
 // maxQueue bounds the frames that wait in a lane. The other loop has no more calls without a result.
@@ -72,6 +76,7 @@ func (q *lane) begin(a *arrival) bool {
 	size := f.bytes + f.tensorBytes()
 	if size > l.opt.ValueBytes {
 		a.begun, a.whole = true, true
+		discard(l.peer, q.remote.rank, f, nil)
 		a.err = fail(codeInvalid, "a value of %d bytes is too large for the loop of %s (want at most %d): send several, or raise Options.ValueBytes", size, l.name, l.opt.ValueBytes)
 		return true
 	}
@@ -82,7 +87,7 @@ func (q *lane) begin(a *arrival) bool {
 	p := newParcel(nil, f.flags&flagPickled != 0)
 	p.data = make([]byte, f.bytes)
 	err := l.opt.empty(p, f.forms)
-	var handles []peer.Handle
+	a.parts = map[int]peer.Handle{}
 	for i, part := range p.parts() {
 		if err != nil {
 			break
@@ -92,27 +97,58 @@ func (q *lane) begin(a *arrival) bool {
 		}
 		var h peer.Handle
 		if h, err = l.peer.Recv(part, q.remote.rank, peer.Tag(f.tag)+peer.Tag(i)); err == nil {
-			handles = append(handles, h)
+			a.parts[i] = h
 		}
 	}
 	if err != nil {
-		q.fail(a, p, handles, err)
-		return true
+		q.fail(a, err)
 	}
 	q.bytes += size
 	l.tasks.running++
-	go q.receive(a, p, handles, size)
+	go q.receive(a, p, slices.Collect(maps.Values(a.parts)), size)
 	return true
 }
 
-// fail gives up a value for which there is no room here.
-func (q *lane) fail(a *arrival, p *parcel, handles []peer.Handle, err error) {
+// fail gives up a value for which there is no room here. What has begun ends by itself.
+func (q *lane) fail(a *arrival, err error) {
 	l := q.remote.loop
-	for _, h := range handles {
-		l.peer.Cancel(h)
+	a.err = failureOf(fmt.Errorf("the loop of %s has no room for the value: %w", l.name, err))
+	a.giveUp(q.remote)
+}
+
+// giveUp has the transfers of a value fail that have not begun.
+func (a *arrival) giveUp(r *remote) {
+	p := r.loop.peer
+	for i, h := range a.parts {
+		if p.Cancel(h) {
+			delete(a.parts, i)
+		}
 	}
-	a.whole, a.err = true, failureOf(fmt.Errorf("the loop of %s has no room for the value: %w", l.name, err))
-	l.later(p)
+	discard(p, r.rank, &a.frame, a.parts)
+}
+
+// discard has the transfers of a value fail at their sender, except some, because nobody takes the value. A receive that
+// fits none of them does that.
+func discard(p *peer.Peer, from stepvan.Rank, f *frame, except map[int]peer.Handle) {
+	if f.flags&flagApart == 0 {
+		return
+	}
+	sizes := make([]int64, 0, len(f.forms)+1)
+	if f.bytes > 0 {
+		sizes = append(sizes, f.bytes)
+	}
+	for i := range f.forms {
+		sizes = append(sizes, f.forms[i].bytes())
+	}
+	for i, n := range sizes {
+		if _, received := except[i]; received || n == 0 {
+			continue
+		}
+		t, err := tensor.FromBytes(tensor.Uint8, tensor.ShapeOf(1), make([]byte, 1))
+		if err == nil {
+			_, _ = p.Recv(t.Strided(), from, peer.Tag(f.tag)+peer.Tag(i)) // without room the transfers end with the peer
+		}
+	}
 }
 
 // receive waits for the transfers of a value.
@@ -125,10 +161,13 @@ func (q *lane) receive(a *arrival, p *parcel, handles []peer.Handle, size int64)
 	l.endTask()
 	q.bytes -= size
 	a.whole = true
+	if a.err != nil {
+		err = a.err
+	}
 	if err == nil && a.frame.flags&flagPickled != 0 {
 		err = q.remote.check(&a.frame, p.data)
 	}
-	if err != nil {
+	if err != nil || q.remote.lost != nil {
 		l.later(p)
 		a.err = failureOf(err)
 	} else {
@@ -142,6 +181,9 @@ func (q *lane) end() {
 	for _, a := range q.queue {
 		q.remote.loop.later(a.parcel)
 		a.parcel = nil
+		if !a.whole {
+			a.giveUp(q.remote)
+		}
 	}
 	q.queue = nil
 }

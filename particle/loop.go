@@ -319,23 +319,19 @@ func (l *Loop) came(from stepvan.Rank, body []byte) {
 	defer l.unlock()
 	r := l.remotes[from]
 	if r == nil || r.lost != nil || l.over != nil {
+		if err == nil {
+			discard(l.peer, from, &f, nil)
+		}
 		return
 	}
 	if err != nil {
 		r.refuse(&f, fail(codeInvalid, "the loop of %s: %v", l.name, err))
 		return
 	}
-	if f.flags&flagPickled != 0 || f.flags&flagSealed != 0 {
-		if f.flags&flagSealed != 0 && !r.seals.next(&f) {
-			r.refuse(&f, refusal(l.name))
-			return
-		}
-		if f.flags&flagApart == 0 || f.flags&flagSealed == 0 {
-			if err := r.check(&f, nil); err != nil {
-				r.refuse(&f, err)
-				return
-			}
-		}
+	if err := r.checkAtOnce(&f); err != nil {
+		discard(l.peer, from, &f, nil)
+		r.refuse(&f, err)
+		return
 	}
 	r.handle(f)
 }
@@ -358,6 +354,7 @@ func (r *remote) refuse(f *frame, why error) {
 func (r *remote) handle(f frame) {
 	l := r.loop
 	if !r.known && f.op != opHello && f.op != opBye {
+		discard(l.peer, r.rank, &f, nil)
 		r.refuse(&f, fail(codeInvalid, "the loop of %s has got no hello of the caller's", l.name))
 		return
 	}
@@ -370,6 +367,7 @@ func (r *remote) handle(f frame) {
 		l.acknowledged(r, &f)
 	case opCall, opGet:
 		if len(f.path) == 0 || f.path[len(f.path)-1] != (step{r.rank, f.number}) {
+			discard(l.peer, r.rank, &f, nil)
 			r.refuse(&f, fail(codeInvalid, "the loop of %s: the path of the call does not end with the call", l.name))
 			return
 		}

@@ -104,6 +104,17 @@ func (r *remote) check(f *frame, data []byte) error {
 	return refusal(l.name)
 }
 
+// checkAtOnce is check for a frame whose data are not on their way.
+func (r *remote) checkAtOnce(f *frame) error {
+	if f.flags&flagSealed != 0 && !r.seals.next(f) {
+		return refusal(r.loop.name)
+	}
+	if f.flags&flagPickled == 0 || f.flags&flagApart != 0 && f.flags&flagSealed != 0 {
+		return nil
+	}
+	return r.check(f, nil)
+}
+
 func apartOf(f *frame, data []byte) []byte {
 	if f.flags&flagApart != 0 {
 		return data
