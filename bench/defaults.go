@@ -140,7 +140,7 @@ func (o *Options) contradictions() (mistakes []error) {
 func checkPeers(refuse func(mistake bool, format string, args ...any), o *Options) {
 	w, inside := o.Workload, o.inOneProcess()
 	refuse(w != Refit && o.Refit != (refit.Spec{}), "--from, --to, --bytes, --dim, --rows, --memory, --moves and --pair need --workload refit (got %s): leave them out", w)
-	refuse(o.Processes.Apart && w != Bus, "--apart needs --workload bus (got %s): leave it out", w)
+	refuse(o.Processes.Apart && w != Bus && w != Particles, "--apart needs --workload bus or particles (got %s): leave it out", w)
 	if !o.traits().alike {
 		return
 	}

@@ -23,9 +23,12 @@
 //
 // # Peers
 //
-// The nodes of p2p, put, refit, bus and replay all have the role peer. The first ones by rank take the place of the
-// workers, and those behind them that of the servers. In p2p a tensor goes back and forth. In put a peer writes into a
-// window with a note, and the driver of the other peer answers the note.
+// The nodes of p2p, put, refit, bus, replay and particles all have the role peer. The first ones by rank take the place
+// of the workers, and those behind them that of the servers. In p2p a tensor goes back and forth. In put a peer writes
+// into a window with a note, and the driver of the other peer answers the note.
+//
+// In particles a message goes to a hook of a particle and back. With Processes.Apart the particle lives at the other
+// peer.
 //
 // In bus a registered tensor moves over the tensor bus. Its limit is a plan between the same peers that moves as many
 // bytes, and Details.Above is the difference. The receiver times both. With Processes.Apart each agent serves a client

@@ -57,8 +57,11 @@ func peersGoals() (goals []Goal) {
 			Goal{Name: vanTitle(v) + ", a batch of 16 MiB that was prepared one tick ahead: p50", Options: Options{Workload: Replay, Van: v, Inflight: 2}, Unit: "us", Bound: 20, figure: p50Of})
 	}
 	shm, tcp, empty := resharding(Shm, refit.Spec{}), resharding(TCP, refit.Spec{}), resharding(Shm, refit.Spec{Moves: 10000})
+	here, there := Options{Workload: Particles, Van: Shm}, Options{Workload: Particles, Van: Shm, Processes: Processes{Apart: true}}
 	within, apart := Options{Workload: Bus, Van: Shm}, Options{Workload: Bus, Van: Shm, Processes: Processes{Apart: true}}
 	return append(goals,
+		Goal{Name: "message of 8 bytes to a particle of the same peer and back: p50", Options: here, Unit: "us", Bound: 3, figure: p50Of},
+		Goal{Name: "shm, message of 8 bytes to a particle of another peer and back: p50", Options: there, Unit: "us", Bound: 6, figure: p50Of},
 		Goal{Name: "shm, transfer of a registered tensor over the bus, agent in the process: above the plan alone", Options: within, Unit: "us", Bound: 20, figure: aboveOf},
 		Goal{Name: "shm, transfer of a registered tensor over the bus, agent in its own process: above the plan alone", Options: apart, Unit: "us", Bound: 100, figure: aboveOf},
 		Goal{Name: "TCP, resharding of 1 GiB: share of the rate of bare sockets", Options: tcp, Bound: 0.9, Least: true, figure: shareOf},

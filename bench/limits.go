@@ -77,7 +77,7 @@ func (l limits) name() string {
 		return limitGo
 	case t.limit != "" || !t.bare:
 		return t.limit
-	case l.o.Cores.shared(), l.without():
+	case l.o.Cores.shared(), l.without(), l.within():
 		return ""
 	case l.o.Workload == Refit && kind == limit.Memory:
 		return limitCopies
@@ -98,8 +98,11 @@ func (l limits) name() string {
 // bare reports whether the limit is an exchange of worker 0 and servers without stepvan.
 // Otherwise the limit is another measurement, or the options have no limit.
 func (l limits) bare() bool {
-	return l.o.traits().bare && !l.o.Nodes.Python() && !l.o.baseline && !l.o.Cores.shared() && !l.without()
+	return l.o.traits().bare && !l.o.Nodes.Python() && !l.o.baseline && !l.o.Cores.shared() && !l.without() && !l.within()
 }
+
+// within reports whether messages stay within a process, where no exchange between processes is a limit.
+func (l limits) within() bool { return l.o.Workload == Particles && !l.o.Processes.Apart }
 
 // without reports whether perftest has nothing that compares: it neither computes nor writes to several servers.
 func (l limits) without() bool {

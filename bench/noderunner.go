@@ -76,7 +76,7 @@ func (m *nodeRunner) lost(ctx context.Context, err error) error {
 	return preferCause(ctx, fmt.Errorf("%s: the measuring process is gone: %w", m.node, err))
 }
 
-// closeProgram ends a program that has to be closed before its node.
+// closeProgram ends what the program of a node has opened beside the node: an agent of the bus, a ring, or a loop.
 func (m *nodeRunner) closeProgram(ctx context.Context) error {
 	p, ok := m.program.(interface{ close(context.Context) error })
 	if !ok {

@@ -79,7 +79,7 @@ type Console struct {
 // Processes says what shares a process.
 type Processes struct {
 	Together bool `json:"together"` // all nodes are in this process, as with the mem van
-	Apart    bool `json:"apart"`    // clients of bus have processes of their own, apart from their agents
+	Apart    bool `json:"apart"`    // clients of bus have processes of their own; the particle of particles lives at the other peer
 }
 
 // Cores says what the processes of a measurement get of the cores of the machine.

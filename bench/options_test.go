@@ -102,6 +102,7 @@ func TestNamesOfMeasurements(t *testing.T) {
 		"shm pairs 2w2s 8B/8B quota 1.5 park":                        {Workload: Pairs, Van: Shm, Cores: Cores{Quota: 1.5}, Progress: "park"},
 		"shm p2p 2p 1KiB/1KiB":                                       {Workload: P2P, Van: Shm, Push: 1024},
 		"tcp put 2p 8B/8B":                                           {Workload: Put},
+		"shm particles 2p 8B/8B apart":                               {Workload: Particles, Van: Shm, Processes: Processes{Apart: true}},
 		"tcp bus 2p 16KiB":                                           {Workload: Bus},
 		"shm bus 2p 1KiB apart":                                      {Workload: Bus, Van: Shm, Push: 1024, Processes: Processes{Apart: true}},
 		"shm refit 8p 1GiB tp4 to tp2ep2 dim 0 shared":               {Workload: Refit, Van: Shm},

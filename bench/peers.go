@@ -26,6 +26,8 @@ func newPeerProgram(ctx context.Context, n *ps.Node, s *Options, times latencies
 		return newReplaying(ctx, n, s, times)
 	case Put:
 		return newPutting(n, s, times)
+	case Particles:
+		return newMessaging(n, s, times)
 	}
 	return newSending(n, s, times)
 }

@@ -61,7 +61,7 @@ type Variant struct {
 	Quota    float64 `json:"quota,omitempty"` // cores whose time all processes share
 	Busy     bool    `json:"busy,omitempty"`  // another program computes on every core
 
-	Apart bool `json:"apart,omitempty"` // the clients of bus are in processes of their own, apart from their agents
+	Apart bool `json:"apart,omitempty"` // see Processes
 
 	Refit *refit.Spec `json:"refit,omitempty"` // what moves; push_bytes is what each destination gets on average
 }
@@ -145,6 +145,9 @@ func newReport(o *Options) *Report {
 	}
 	if o.Workload == Bus {
 		r.Variant.Apart, r.PullBytes = o.Processes.Apart, 0
+	}
+	if o.Workload == Particles {
+		r.Variant.Apart = o.Processes.Apart
 	}
 	if o.Workload == Barrier || o.Workload == Idle {
 		r.PushBytes, r.PullBytes = 0, 0

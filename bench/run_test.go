@@ -76,6 +76,8 @@ func TestRuns(t *testing.T) {
 		"refit, sources shared":   {Workload: Refit, Van: Shm, Refit: refit.Spec{Bytes: 4 << 20, Memory: refit.Sources}, Count: 5},
 		"refit, private memory":   {Workload: Refit, Van: Shm, Refit: refit.Spec{Bytes: 4 << 20, Memory: refit.Torch}, Count: 5},
 		"refit of small moves":    {Workload: Refit, Van: Shm, Refit: refit.Spec{Moves: 800}, Count: 20},
+		"particles here":          {Workload: Particles, Van: Shm, Count: 50},
+		"particles apart, shm":    {Workload: Particles, Van: Shm, Processes: Processes{Apart: true}, Count: 50},
 		"bus over shm":            {Workload: Bus, Van: Shm, Count: 50},
 		"bus over tcp":            {Workload: Bus, Push: 100 << 10, Count: 30},
 		"bus in one process":      {Workload: Bus, Van: Mem, Count: 50},

@@ -181,6 +181,10 @@ var explained = []struct {
 		"bus: a registered tensor moves once, timed at the receiver. The limit is a plan between the same agents that moves as many bytes. above limit: by how much p50 exceeds it, the median of the rounds. With apart the clients have processes of their own.",
 	},
 	{
+		ofWorkload(Particles),
+		"particles: a message goes to a particle, whose hook sends it back. The particle lives at the same peer, or apart at the other one.",
+	},
+	{
 		ofWorkload(P2P),
 		"p2p: a tensor goes to another peer by Send and Recv, and back.",
 	},

@@ -23,10 +23,14 @@ const (
 	Refit   Workload = "refit"   // the weights of a model move from one parallel layout to another
 	Bus     Workload = "bus"     // a registered tensor moves over the tensor bus
 	Replay  Workload = "replay"  // collectors fill a slot of a learner with the rows of a batch; a push is a row, and a pull the batch
+
+	Particles Workload = "particles" // a message to a particle and back
 )
 
 // Workloads lists them all.
-var Workloads = []Workload{Echo, AFD, AFD3, Incast, Fanout, Pairs, Weights, Barrier, Batch, Idle, Start, P2P, Put, Refit, Bus, Replay}
+var Workloads = []Workload{
+	Echo, AFD, AFD3, Incast, Fanout, Pairs, Weights, Barrier, Batch, Idle, Start, P2P, Put, Refit, Bus, Replay, Particles,
+}
 
 // Sizes and time of one layer of Step-3. It has 128 tokens of hidden size 7168, pushed as
 // fp8 and pulled as bf16, and three stages of 273 us.
@@ -74,6 +78,8 @@ var workloads = map[Workload]traits{
 	Refit:   {bare: true, alike: true},
 	Replay:  {push: replayRow, pull: replayBatch, bare: true, alike: true},
 	Bus:     {push: busPush, pull: smallBytes, bare: true, alike: true, limit: limitPlan},
+
+	Particles: {echoes: true, bare: true, alike: true},
 }
 
 // traits of the workload. Those of an unknown one are all zero.

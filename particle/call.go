@@ -188,7 +188,7 @@ func (c *Call) resume() {
 func (c *Call) goOn() {
 	w := c.wait
 	c.state, c.wait = running, nil
-	w.set(c.loop.engine)
+	c.loop.wake(&w.waiter)
 	if w.turn != nil {
 		close(w.turn)
 	}
@@ -231,19 +231,7 @@ func (c *Call) endWait(ctx context.Context, w *wait, late error) error {
 // had ended before.
 func (c *Call) Done(v Value, err error) error {
 	l := c.loop
-	var p *parcel
-	var refused error
-	switch {
-	case err != nil:
-		err = fail(codeHook, "%s", cut(err.Error()))
-	case v.Pickled && !l.opt.AllowPickled:
-		refused = errPickledHere("done")
-	default:
-		p, refused = l.opt.take("done", &v)
-	}
-	if refused != nil {
-		err = failureOf(refused)
-	}
+	p, err, refused := c.result(v, err)
 	l.mu.Lock()
 	defer l.unlock()
 	if c.state == ended {
@@ -255,6 +243,23 @@ func (c *Call) Done(v Value, err error) error {
 	}
 	c.end(p, err)
 	return refused
+}
+
+// result is what the caller gets: a value, or an error. refused says why there is no value although the hook gave one.
+func (c *Call) result(v Value, hookErr error) (p *parcel, err, refused error) {
+	l := c.loop
+	switch {
+	case hookErr != nil:
+		return nil, fail(codeHook, "%s", cut(hookErr.Error())), nil
+	case v.Pickled && !l.opt.AllowPickled:
+		refused = errPickledHere("done")
+	default:
+		p, refused = l.opt.take("done", &v)
+	}
+	if refused != nil {
+		err = failureOf(refused)
+	}
+	return p, err, refused
 }
 
 // end ends a call. It takes over p. A wait of its hook that goes on, on another goroutine, ends with it. Under Loop.mu.

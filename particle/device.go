@@ -18,7 +18,7 @@ type device struct {
 	resumed fifo[*Call]       // hooks whose wait is over
 	fresh   fifo[*Call]       // all other calls
 	chains  map[uint64]counts // of the calls in fresh, and of hooks that have not ended
-	idle    []*idler          // goroutines that wait for a call, the latest last
+	idle    []*idler          // goroutines that wait for a call, the latest last; see take
 	workers int               // goroutines of the loop
 }
 
@@ -28,7 +28,8 @@ type counts struct{ open, fresh int }
 // idler is a goroutine in Next.
 type idler struct {
 	waiter
-	call *Call
+	call   *Call
+	drives bool
 }
 
 // fifo is a queue. The zero value is empty.
@@ -165,16 +166,37 @@ func (d *device) start(c *Call) {
 	d.turn, c.state = c, running
 	l.open[c] = struct{}{}
 	d.opened(c.chain)
-	if n := len(d.idle); n > 0 {
-		w := d.idle[n-1]
-		d.idle[n-1] = nil
-		d.idle = d.idle[:n-1]
+	if w := d.take(c); w != nil {
 		w.call = c
-		w.set(l.engine)
+		l.wake(&w.waiter)
 		return
 	}
 	d.workers++
 	go d.work(c)
+}
+
+// take takes a goroutine for a call out of those that wait. One that drives gets what comes from other loops: it has just
+// read that, and no other goroutine has to wake. One that does not drive gets the calls of this loop, since a goroutine
+// that drives may sleep in the kernel. Without a goroutine of the right kind the loop starts one, or takes any.
+func (d *device) take(c *Call) *idler {
+	n := len(d.idle)
+	if n == 0 {
+		return nil
+	}
+	at := n - 1
+	for at >= 0 && d.idle[at].drives != (c.remote != nil) {
+		at--
+	}
+	if at < 0 {
+		if !d.loop.opt.Pull && d.workers < keptIdle {
+			return nil
+		}
+		at = n - 1
+	}
+	w := d.idle[at]
+	d.idle = append(d.idle[:at], d.idle[at+1:]...)
+	d.idle[:n][n-1] = nil
+	return w
 }
 
 // drop takes calls of a loop that is lost out of the queues.
@@ -203,13 +225,13 @@ func (l *Loop) Next(ctx context.Context, device int) (c *Call, idle int, err err
 	if !l.opt.Pull {
 		return nil, 0, errs.Invalid("next: the goroutines of this loop run the hooks: open it with Options.Pull")
 	}
-	return l.devices[device].next(ctx, progress.Request)
+	return l.devices[device].next(ctx, true)
 }
 
-func (d *device) next(ctx context.Context, kind progress.Kind) (*Call, int, error) {
+func (d *device) next(ctx context.Context, drives bool) (*Call, int, error) {
 	l := d.loop
-	w := &idler{}
-	w.prepare(kind, true)
+	w := &idler{drives: drives}
+	w.prepare(progress.Request, drives)
 	l.mu.Lock()
 	if l.over != nil {
 		defer l.unlock()
@@ -218,6 +240,12 @@ func (d *device) next(ctx context.Context, kind progress.Kind) (*Call, int, erro
 	d.idle = append(d.idle, w)
 	d.dispatch()
 	l.unlock()
+	return d.await(ctx, w)
+}
+
+// await waits for the call of a goroutine that is idle.
+func (d *device) await(ctx context.Context, w *idler) (*Call, int, error) {
+	l := d.loop
 	err := w.wait(ctx, l.engine)
 	l.mu.Lock()
 	defer l.unlock()
@@ -247,36 +275,43 @@ const keptIdle = 2
 
 // work runs hooks.
 func (d *device) work(c *Call) {
-	l := d.loop
-	defer l.opt.Recover()
+	defer d.loop.opt.Recover()
 	for c != nil {
-		l.run(c)
-		l.mu.Lock()
-		enough := len(d.idle) >= keptIdle
-		if enough {
-			d.workers--
-		}
-		l.mu.Unlock()
-		if enough {
-			return
-		}
-		var err error
-		if c, _, err = d.next(l.ctx, progress.Request); err != nil {
-			l.mu.Lock()
-			d.workers--
-			l.checkQuiet()
-			l.mu.Unlock()
-			return
-		}
+		v, err := d.loop.callHook(c)
+		p, err, _ := c.result(v, err) // the caller has the error
+		c = d.handOver(c, p, err)
 	}
 }
 
-// run runs the hook of a call.
-func (l *Loop) run(c *Call) {
-	v, err := l.callHook(c)
-	if refused := c.Done(v, err); refused != nil {
-		_ = refused // the caller has it
+// handOver ends a call and waits for the next one. The goroutine waits before the call ends, so that it may get the turn
+// itself. It returns nil when others wait already, or the loop is over.
+func (d *device) handOver(c *Call, p *parcel, err error) *Call {
+	l := d.loop
+	w := &idler{drives: c.remote != nil}
+	w.prepare(progress.Request, w.drives)
+	l.mu.Lock()
+	stays := l.over == nil && len(d.idle) < keptIdle
+	if stays {
+		d.idle = append(d.idle, w)
+	} else {
+		d.workers--
 	}
+	if c.state != ended {
+		c.end(p, err)
+	} else {
+		l.later(p)
+	}
+	l.unlock()
+	if !stays {
+		return nil
+	}
+	next, _, waitErr := d.await(l.ctx, w)
+	if waitErr != nil {
+		l.mu.Lock()
+		d.workers--
+		l.unlock()
+	}
+	return next
 }
 
 func (l *Loop) callHook(c *Call) (v Value, err error) {

@@ -149,7 +149,7 @@ func (w *wait) step() {
 		return
 	}
 	if w.call == nil {
-		w.set(w.loop.engine)
+		w.loop.wake(&w.waiter)
 		return
 	}
 	w.call.resume()

@@ -42,7 +42,7 @@ type Loop struct {
 	chains    uint64             // the last number of a chain
 	over      error              // the loop was closed, or its node has ended
 	tasks     work
-	dropped   []*parcel // to be dropped by unlock
+	put       putOff
 }
 
 // work counts the goroutines that a close waits for.
@@ -50,6 +50,12 @@ type work struct {
 	running int
 	shares  int           // whose memory is not free yet
 	quiet   chan struct{} // closed when nothing runs any more; nil while nobody waits
+}
+
+// putOff is what unlock does. A goroutine that is woken would only wait for the lock before.
+type putOff struct {
+	dropped []*parcel
+	woken   []*waiter
 }
 
 // Open opens the loop of a peer, which has one at a time. It does not wait for the other loops. Errors:
@@ -128,18 +134,24 @@ func (l *Loop) Rank() stepvan.Rank { return l.rank }
 
 // unlock unlocks mu, and then gives back what was put off.
 func (l *Loop) unlock() {
-	gone := l.dropped
-	l.dropped = nil
+	put := l.put
+	l.put = putOff{}
 	l.mu.Unlock()
-	for _, p := range gone {
+	for _, p := range put.dropped {
 		p.drop()
 	}
+	for _, w := range put.woken {
+		w.set(l.engine)
+	}
 }
+
+// wake ends the wait of a goroutine after mu is unlocked. Under mu.
+func (l *Loop) wake(w *waiter) { l.put.woken = append(l.put.woken, w) }
 
 // later drops a parcel after mu is unlocked. Under mu.
 func (l *Loop) later(p *parcel) {
 	if p != nil {
-		l.dropped = append(l.dropped, p)
+		l.put.dropped = append(l.put.dropped, p)
 	}
 }
 
@@ -470,7 +482,7 @@ func (l *Loop) end(why error) {
 	for _, d := range l.devices {
 		d.drop(func(*Call) bool { return true })
 		for _, w := range d.idle {
-			w.set(l.engine)
+			l.wake(&w.waiter)
 		}
 		d.idle = nil
 	}

@@ -59,7 +59,7 @@ func (f *benchFlags) define(c *cobra.Command) {
 	flags.Var(&f.rows, "rows", "bytes that lie side by side on both sides of refit with --dim 1 (default 2KiB)")
 	flags.StringVar((*string)(&o.Refit.Memory), "memory", "", "memory of the models of refit: "+words(refit.Memories)+"; one is destinations, torch: none is shared (default shared)")
 	flags.IntVar(&o.Refit.Moves, "moves", 0, "so many moves of 8 bytes in place of the model of refit (default a model)")
-	flags.BoolVar(&o.Processes.Apart, "apart", false, "the clients of bus are in processes of their own, apart from their agents")
+	flags.BoolVar(&o.Processes.Apart, "apart", false, "bus: the clients are in processes of their own; particles: the particle lives at the other peer")
 	flags.BoolVar(&o.Refit.Pair, "pair", false, "only the first source and the first destination of refit take part")
 	flags.StringSliceVar(&f.progresses, "progress", f.progresses, "how nodes wait: "+strings.Join(bench.Progresses, ", "))
 	flags.StringSliceVar(&f.nodes, "nodes", f.nodes, "programs of workers and servers: "+words(bench.AllNodes)+"; numpy and torch are in Python and compared with go")
