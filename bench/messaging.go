@@ -45,8 +45,8 @@ func (p *messaging) home() stepvan.Rank {
 
 func (p *messaging) isHome() bool { return stepvan.Rank(p.node.Rank()) == p.home() }
 
-// meet creates the particle, once.
-func (p *messaging) meet(ctx context.Context) (err error) {
+// prepare creates the particle, once.
+func (p *messaging) prepare(ctx context.Context) (err error) {
 	if p.connected {
 		return nil
 	}
@@ -89,7 +89,7 @@ func (p *messaging) ask(ctx context.Context) (particle.Value, error) {
 }
 
 func (p *messaging) check(ctx context.Context, count int) error {
-	if err := p.meet(ctx); err != nil {
+	if err := p.prepare(ctx); err != nil {
 		return err
 	}
 	return p.exchange(ctx, count, func(i int) error {

@@ -146,7 +146,10 @@ func leaveCollectives(n *node) {
 	for _, a := range agents.TakeIf(func(a *agent) bool { return a.node == n }) {
 		_ = shielded("close an agent", func() error { return a.end(agentEndTime) })
 	}
-	leaveLoops(n)
+	for _, l := range loops.TakeIf(func(l *loop) bool { return l.node == n }) {
+		_ = shielded("close a loop", func() error { return l.end(loopEndTime) })
+		l.sweep() // a hook may continue after that
+	}
 	for _, p := range plans.TakeIf(func(p *plan) bool { return p.node == n }) {
 		_ = shielded("close a plan", func() error { return p.end(context.Background()) })
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stepvan/stepvan/capi/internal/numbers"
 	"github.com/stepvan/stepvan/particle"
+	"github.com/stepvan/stepvan/ps"
 )
 
 // loop is a number from stepvan_particle_open to stepvan_particle_close.
@@ -20,7 +21,7 @@ type loop struct {
 
 func (l *loop) of() *node { return l.node }
 
-// loopEndTime is how long the hooks of a loop may go on after its node was closed.
+// loopEndTime is how long the hooks of a loop may continue after its node was closed.
 const loopEndTime = 5 * time.Second
 
 // onLoop is half for a call on a loop.
@@ -42,7 +43,7 @@ func goParticleOpen(id cUint64, options *C.stepvan_particle_options, number *cUi
 		if err := n.checkRunning(); err != nil {
 			return err
 		}
-		o, err := loopOptions(options, n)
+		o, err := loopOptions(options, n.live.Load())
 		if err != nil {
 			return err
 		}
@@ -60,9 +61,8 @@ func goParticleOpen(id cUint64, options *C.stepvan_particle_options, number *cUi
 	})
 }
 
-// loopOptions are those of C.
-func loopOptions(c *cLoopOptions, n *node) (o particle.Options, err error) {
-	live := n.live.Load()
+// loopOptions converts the options of C.
+func loopOptions(c *cLoopOptions, live *ps.Node) (o particle.Options, err error) {
 	o = particle.Options{Pull: true, Memory: live.Memory(), Recover: func() {
 		if v := recover(); v != nil {
 			_ = live.Panicked(v, "run a loop of particles")
@@ -123,14 +123,6 @@ func (l *loop) sweep() {
 		f.live.Forget()
 	}
 	calls.TakeIf(func(c *hooked) bool { return c.loop == l })
-}
-
-// leaveLoops ends the loops of a node that is closed. A hook may go on after that.
-func leaveLoops(n *node) {
-	for _, l := range loops.TakeIf(func(l *loop) bool { return l.node == n }) {
-		_ = shielded("close a loop", func() error { return l.end(loopEndTime) })
-		l.sweep()
-	}
 }
 
 // goParticleCreate implements

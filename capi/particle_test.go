@@ -312,7 +312,7 @@ func TestRefusalsOfParticlesOfC(t *testing.T) {
 		"has none":          func() cCode { return goParticleCreate(s.loops[0], 1, 5, number, number, s.e) },
 		"flags":             func() cCode { return goParticleSend(s.loops[0], 0, -1, id, name, odd, 77, number, s.e) },
 		"tensor 0":          func() cCode { return goParticleSend(s.loops[0], 0, -1, id, name, strange, 77, number, s.e) },
-		"there is none":     func() cCode { return goParticleSend(s.loops[0], 0, -1, 1<<63, name, nil, 77, number, s.e) },
+		"not created":       func() cCode { return goParticleSend(s.loops[0], 0, -1, 1<<63, name, nil, 77, number, s.e) },
 		"wrong length": func() cCode {
 			return goParticleHook(s.loops[0], id, pinnedText(&s.cluster, strings.Repeat("x", 129)), s.e)
 		},

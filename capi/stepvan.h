@@ -1224,8 +1224,8 @@ int32_t stepvan_particle_hook(uint64_t loop, uint64_t particle, const char *name
  *
  * As an argument: the library copies the bytes and the tensors before the function returns. With STEPVAN_PARTICLE_LENT
  * it uses the tensors where they are, and nobody writes to them until the owner comes back (see OWNERS). Pickled bytes
- * travel only between loops that both allow them (STEPVAN_PARTICLE_ALLOW_PICKLED), within one machine and user, or where
- * both have the same key. Other loops refuse such a value before anybody reads it.
+ * travel only between loops that both allow them (STEPVAN_PARTICLE_ALLOW_PICKLED), within one machine and user, or
+ * where both have the same key. Other loops refuse such a value before anybody reads it.
  *
  * As a result: data, and tensors with contiguous or other strides, in memory of the library. They stay until
  * stepvan_particle_release of number. The program may write to tensors that have no STEPVAN_PARTICLE_VIEW. Their fields
@@ -1306,12 +1306,12 @@ int32_t stepvan_particle_result(uint64_t loop, uint64_t future, stepvan_particle
  */
 int32_t stepvan_particle_failure(uint64_t loop, uint64_t future, char *text, uint64_t capacity, uint64_t *bytes, stepvan_error *error);
 
-/* Ends the number of a future. The call that it is for goes on, and its result is dropped. */
+/* Ends the number of a future. The call that it is for continues, and its result is dropped. */
 int32_t stepvan_particle_forget(uint64_t loop, uint64_t future, stepvan_error *error);
 
 /* What a thread has to run. */
 #define STEPVAN_PARTICLE_MESSAGE 0u /* the hook for name */
-#define STEPVAN_PARTICLE_SHARE 1u   /* somebody wants a view, and there is none: call stepvan_particle_share, then done */
+#define STEPVAN_PARTICLE_SHARE 1u   /* somebody wants a view, and nothing is shared: call stepvan_particle_share, then done */
 
 typedef struct stepvan_particle_call {
 	uint64_t call;     /* its number, until stepvan_particle_done */
@@ -1327,7 +1327,7 @@ typedef struct stepvan_particle_call {
 /*
  * Waits for a call to a device of this loop, and takes its turn. Any number of threads may be in this function.
  *
- *   STEPVAN_TIMEOUT: there is none. STEPVAN_CLOSED: the loop was closed, and there are no more.
+ *   STEPVAN_TIMEOUT: none has come. STEPVAN_CLOSED: the loop was closed.
  */
 int32_t stepvan_particle_next(uint64_t loop, uint32_t device, int64_t timeout_ns, stepvan_particle_call *call, stepvan_error *error);
 

@@ -19,8 +19,8 @@ const (
 	LRU
 )
 
-// Cache keeps the modules of some particles at a device. Those of all others wait elsewhere. M is what a program has for
-// a module: parameters, gradients, and the state of its optimiser. One goroutine at a time uses a cache.
+// Cache keeps the modules of some particles at a device. Those of all others wait elsewhere. M is what a program has
+// for a module: parameters, gradients, and the state of its optimiser. One goroutine at a time uses a cache.
 type Cache[M any] struct {
 	policy  Policy
 	size    int
@@ -46,8 +46,8 @@ type residence[M any] struct {
 	element *list.Element // LRU
 }
 
-// NewCache makes a cache for so many modules. out takes a module off the device, with all of its state, and returns what
-// is kept of it. in brings it back. After an error of one of them nothing has changed.
+// NewCache makes a cache for so many modules. The function out takes a module off the device, with all of its state,
+// and returns what is kept of it. The function in brings it back. A module whose move has failed stays where it was.
 func NewCache[M any](policy Policy, size int, in, out func(id ID, m M) (M, error)) (*Cache[M], error) {
 	if size < 1 || policy > LRU {
 		return nil, errs.Invalid("cache: size and policy: there is no such cache (got %d and %d): give room for a module, and Direct or LRU", size, policy)
@@ -58,8 +58,8 @@ func NewCache[M any](policy Policy, size int, in, out func(id ID, m M) (M, error
 	}, nil
 }
 
-// Create adds a particle, whose module is at the device. Errors: [stepvan.ErrInvalid] for one that is there already, and
-// [stepvan.ErrBusy] where it would evict a pinned one.
+// Create adds a particle, whose module is at the device. Errors: [stepvan.ErrInvalid] for one that is there already,
+// and [stepvan.ErrBusy] where it would evict a pinned one.
 func (c *Cache[M]) Create(id ID, m M) error {
 	if _, known := c.order[id]; known {
 		return errs.Invalid("cache: particle %d: it was created before: create it once", id)

@@ -15,7 +15,7 @@ type Kind uint8
 // The kinds.
 const (
 	Message Kind = iota // the hook for a message is to run
-	Share               // somebody wants a view, and there is none: [Loop.Share] is to be called
+	Share               // somebody wants a view, and nothing is shared: [Loop.Share] is to be called
 )
 
 // state of a call. Loop.mu guards it.
@@ -39,7 +39,7 @@ type Call struct {
 	name   string
 	chain  uint64
 	path   []step // calls that wait for this one, the last is its own
-	args   *parcel
+	args   *content
 	remote *remote // whose loop wants the result; nil: this one
 	future *Future // at this loop; nil: elsewhere
 	device *device
@@ -97,8 +97,8 @@ func (c *Call) SendFrom(from, to ID, message string, args Value) (*Future, error
 // GetFrom is Get in the name of another particle.
 func (c *Call) GetFrom(from, to ID) (*Future, error) { return c.loop.get(c, from, to) }
 
-// Wait waits within the hook until all futures are done. Meanwhile the device goes on with other calls. Wait returns with
-// the turn of the device again, so perhaps later than ctx ends. Errors:
+// Wait waits within the hook until all futures are done. Meanwhile the device continues with other calls. Wait returns
+// with the turn of the device again, so perhaps later than ctx ends. Errors:
 //
 //   - one that wraps ctx.Err(): some futures are not done;
 //   - [stepvan.ErrInvalid]: the hook would wait for itself;
@@ -112,7 +112,7 @@ func (c *Call) Wait(ctx context.Context, futures ...*Future) error {
 	}
 	late := w.wait(ctx, l.engine)
 	if late != nil {
-		if turn := l.giveUp(ctx, w, late); turn != nil {
+		if turn := w.giveUp(ctx, late); turn != nil {
 			<-turn // it comes, or the loop ends
 		}
 	}
@@ -135,8 +135,8 @@ func (c *Call) beginWait(futures []*Future) (*wait, error) {
 	if err := c.checkOwn(futures); err != nil {
 		return nil, err
 	}
-	w := l.begin(c, futures)
-	if w == nil {
+	w := &wait{loop: l, call: c}
+	if !w.begin(futures) {
 		return nil, nil
 	}
 	c.state, c.wait = waiting, w
@@ -146,8 +146,8 @@ func (c *Call) beginWait(futures []*Future) (*wait, error) {
 
 var errHookEnded = fmt.Errorf("wait: its hook has ended: %w", stepvan.ErrStale)
 
-// checkOwn refuses a hook that would wait for itself. Its own future, and those of the hooks that wait for it, are never
-// done before it has ended. Nor are those whose hooks wait for it here.
+// checkOwn refuses a hook that would wait for itself. Its own future, and those of the hooks that wait for it, are
+// never done before it has ended. Nor are those whose hooks wait for it here.
 func (c *Call) checkOwn(futures []*Future) error {
 	seen := map[*Call]bool{}
 	var waitsFor func(f *Future) bool
@@ -184,7 +184,7 @@ func (c *Call) resume() {
 	c.device.dispatch()
 }
 
-// goOn lets the hook go on. Under Loop.mu.
+// goOn lets the hook continue. Under Loop.mu.
 func (c *Call) goOn() {
 	w := c.wait
 	c.state, c.wait = running, nil
@@ -194,8 +194,10 @@ func (c *Call) goOn() {
 	}
 }
 
-// giveUp ends a wait before its futures are done. It returns what tells that the hook goes on; nil when it does already.
-func (l *Loop) giveUp(ctx context.Context, w *wait, err error) <-chan struct{} {
+// giveUp ends a wait before its futures are done. It returns what tells that the hook continues; nil when it does
+// already.
+func (w *wait) giveUp(ctx context.Context, err error) <-chan struct{} {
+	l := w.loop
 	l.mu.Lock()
 	defer l.unlock()
 	if engineOver(ctx, err) {
@@ -227,8 +229,8 @@ func (c *Call) endWait(ctx context.Context, w *wait, late error) error {
 
 // Done ends a call that [Loop.Next] has returned, and gives its turn back. Any goroutine may call it, once. If err is
 // not nil the hook has failed, and the caller gets its text. Otherwise v is the result. An error of Done says why the
-// result cannot be sent. The caller gets that as well, and the call has ended in any case. [stepvan.ErrStale] says that it
-// had ended before.
+// result cannot be sent. The caller gets that as well, and the call has ended in any case. [stepvan.ErrStale] says
+// that it had ended before.
 func (c *Call) Done(v Value, err error) error {
 	l := c.loop
 	p, err, refused := c.result(v, err)
@@ -246,7 +248,7 @@ func (c *Call) Done(v Value, err error) error {
 }
 
 // result is what the caller gets: a value, or an error. refused says why there is no value although the hook gave one.
-func (c *Call) result(v Value, hookErr error) (p *parcel, err, refused error) {
+func (c *Call) result(v Value, hookErr error) (p *content, err, refused error) {
 	l := c.loop
 	switch {
 	case hookErr != nil:
@@ -262,8 +264,9 @@ func (c *Call) result(v Value, hookErr error) (p *parcel, err, refused error) {
 	return p, err, refused
 }
 
-// end ends a call. It takes over p. A wait of its hook that goes on, on another goroutine, ends with it. Under Loop.mu.
-func (c *Call) end(p *parcel, err error) {
+// end ends a call. It takes over p. A wait of its hook that continues, on another goroutine, ends with it. Under
+// Loop.mu.
+func (c *Call) end(p *content, err error) {
 	l, d := c.loop, c.device
 	if c.wait != nil {
 		c.wait.leave()
@@ -274,12 +277,12 @@ func (c *Call) end(p *parcel, err error) {
 	l.later(c.args)
 	c.args = nil
 	delete(l.open, c)
-	l.checkQuiet()
+	l.tasks.check(l)
 	if c.view {
-		l.answerView(c, err)
+		c.answerView(err)
 		l.later(p)
 	} else {
-		l.answer(c, p, err)
+		c.answer(p, err)
 	}
 	d.close(c.chain)
 	d.giveTurn(c)

@@ -13,17 +13,17 @@ import (
 type device struct {
 	loop    *Loop
 	index   int
-	turn    *Call             // who has it; nil: nobody
+	turn    *Call             // has it; nil: nobody
 	nested  fifo[*Call]       // calls whose chain has a hook here that has not ended
 	resumed fifo[*Call]       // hooks whose wait is over
-	fresh   fifo[*Call]       // all other calls
-	chains  map[uint64]counts // of the calls in fresh, and of hooks that have not ended
+	others  fifo[*Call]       // all other calls
+	chains  map[uint64]counts // of the calls in others, and of hooks that have not ended
 	idle    []*idler          // goroutines that wait for a call, the latest last; see take
 	workers int               // goroutines of the loop
 }
 
-// counts are those of a chain at a device.
-type counts struct{ open, fresh int }
+// counts are about a chain at a device.
+type counts struct{ open, queued int }
 
 // idler is a goroutine in Next.
 type idler struct {
@@ -82,8 +82,8 @@ func (d *device) add(c *Call) {
 	if n.open > 0 {
 		d.nested.push(c)
 	} else {
-		d.fresh.push(c)
-		n.fresh++
+		d.others.push(c)
+		n.queued++
 		d.chains[c.chain] = n
 	}
 	d.dispatch()
@@ -93,11 +93,11 @@ func (d *device) add(c *Call) {
 func (d *device) opened(chain uint64) {
 	n := d.chains[chain]
 	n.open++
-	if n.fresh > 0 {
-		for _, c := range d.fresh.take(func(c *Call) bool { return c.chain == chain }) {
+	if n.queued > 0 {
+		for _, c := range d.others.take(func(c *Call) bool { return c.chain == chain }) {
 			d.nested.push(c)
 		}
-		n.fresh = 0
+		n.queued = 0
 	}
 	d.chains[chain] = n
 }
@@ -135,10 +135,10 @@ func (d *device) dispatch() {
 			c := d.resumed.pop()
 			d.turn = c
 			c.goOn()
-		case d.fresh.len() > 0 && d.runs(d.fresh.first()):
-			c := d.fresh.pop()
+		case d.others.len() > 0 && d.runs(d.others.first()):
+			c := d.others.pop()
 			n := d.chains[c.chain]
-			n.fresh--
+			n.queued--
 			d.keep(c.chain, n)
 			d.start(c)
 		default:
@@ -157,7 +157,7 @@ func (d *device) start(c *Call) {
 	l := d.loop
 	if c.view && l.particles[c.to].share != nil {
 		c.state = ended
-		l.answerView(c, nil)
+		c.answerView(nil)
 		return
 	}
 	if c.view {
@@ -175,9 +175,10 @@ func (d *device) start(c *Call) {
 	go d.work(c)
 }
 
-// take takes a goroutine for a call out of those that wait. One that drives gets what comes from other loops: it has just
-// read that, and no other goroutine has to wake. One that does not drive gets the calls of this loop, since a goroutine
-// that drives may sleep in the kernel. Without a goroutine of the right kind the loop starts one, or takes any.
+// take takes a goroutine for a call out of those that wait. One that drives gets what comes from other loops: it has
+// just read that, and no other goroutine has to wake. One that does not drive gets the calls of this loop, since a
+// goroutine that drives may sleep in the kernel. Without a goroutine of the right kind the loop starts one, or takes
+// any.
 func (d *device) take(c *Call) *idler {
 	n := len(d.idle)
 	if n == 0 {
@@ -202,9 +203,9 @@ func (d *device) take(c *Call) *idler {
 // drop takes calls of a loop that is lost out of the queues.
 func (d *device) drop(want func(*Call) bool) {
 	gone := d.nested.take(want)
-	for _, c := range d.fresh.take(want) {
+	for _, c := range d.others.take(want) {
 		n := d.chains[c.chain]
-		n.fresh--
+		n.queued--
 		d.keep(c.chain, n)
 		gone = append(gone, c)
 	}
@@ -277,15 +278,15 @@ const keptIdle = 2
 func (d *device) work(c *Call) {
 	defer d.loop.opt.Recover()
 	for c != nil {
-		v, err := d.loop.callHook(c)
+		v, err := c.callHook()
 		p, err, _ := c.result(v, err) // the caller has the error
 		c = d.handOver(c, p, err)
 	}
 }
 
-// handOver ends a call and waits for the next one. The goroutine waits before the call ends, so that it may get the turn
-// itself. It returns nil when others wait already, or the loop is over.
-func (d *device) handOver(c *Call, p *parcel, err error) *Call {
+// handOver ends a call and waits for the next one. The goroutine waits before the call ends, so that it may get the
+// turn itself. It returns nil when others wait already, or the loop is over.
+func (d *device) handOver(c *Call, p *content, err error) *Call {
 	l := d.loop
 	w := &idler{drives: c.remote != nil}
 	w.prepare(progress.Request, w.drives)
@@ -314,7 +315,9 @@ func (d *device) handOver(c *Call, p *parcel, err error) *Call {
 	return next
 }
 
-func (l *Loop) callHook(c *Call) (v Value, err error) {
+// callHook runs the hook of a call.
+func (c *Call) callHook() (v Value, err error) {
+	l := c.loop
 	l.mu.Lock()
 	var hook Hook
 	if x := l.particles[c.to]; x != nil {

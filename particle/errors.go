@@ -68,7 +68,7 @@ func (e *failure) at(f *Future) error {
 	if e.code == codeHook {
 		return &HookError{f.to, f.name, e.text}
 	}
-	return &stepvan.OpError{Op: "send", Peer: f.remote.who(), Err: fmt.Errorf("particle %d: %s: %s: %w", f.to, f.what(), e.text, kinds[e.code])}
+	return &stepvan.OpError{Op: "send", Peer: f.remote.nameOf(), Err: fmt.Errorf("particle %d: %s: %s: %w", f.to, f.what(), e.text, kinds[e.code])}
 }
 
 // cut shortens the text of an error to what travels. It keeps the end, where a traceback has its reason.

@@ -24,7 +24,7 @@ type Future struct {
 	// Under Loop.mu.
 	over    bool
 	dropped bool // the program has forgotten it
-	result  *parcel
+	result  *content
 	err     error
 	waits   []*wait
 	notes   []func() // to be called at the end
@@ -44,8 +44,8 @@ func (f *Future) Done() bool {
 	return f.over
 }
 
-// Wait waits for the result outside of hooks. Within a hook use [Call.Wait], which lets the device go on. A future may
-// be waited for any number of times. Errors:
+// Wait waits for the result outside of hooks. Within a hook use [Call.Wait], which lets the device continue. A future
+// may be waited for any number of times. Errors:
 //
 //   - [*HookError]: the hook has failed. It wraps [stepvan.ErrRemote];
 //   - [stepvan.ErrInvalid]: the particle has no such hook, or there is no view of it;
@@ -59,8 +59,8 @@ func (f *Future) Wait(ctx context.Context) (Value, error) {
 	return f.Result()
 }
 
-// Result returns the value of a future that is done. Until [Future.Forget] it stays valid. The error is that of
-// [Future.Wait], or [stepvan.ErrBusy].
+// Result returns the value of a future that is done. Until [Future.Forget] it stays valid. The errors are listed at
+// [Future.Wait], and there is [stepvan.ErrBusy].
 func (f *Future) Result() (Value, error) {
 	l := f.loop
 	l.mu.Lock()
@@ -85,8 +85,8 @@ func (f *Future) Hold() (v Value, release func(), err error) {
 	return v, f.result.hold().drop, nil
 }
 
-// Forget gives the result up. The call goes on, and a result that comes later is dropped. A future with tensors, or with
-// a view, has to be forgotten. Others need not.
+// Forget gives the result up. The call continues, and a result that comes later is dropped. A future with tensors, or
+// with a view, has to be forgotten. Others need not.
 func (f *Future) Forget() {
 	l := f.loop
 	l.mu.Lock()
@@ -114,7 +114,8 @@ func (f *Future) Notify(note func()) {
 }
 
 // finish ends a future. It takes over p. Under Loop.mu.
-func (l *Loop) finish(f *Future, p *parcel, err error) {
+func (f *Future) finish(p *content, err error) {
+	l := f.loop
 	if f.over || f.dropped {
 		l.later(p)
 		p = nil
@@ -140,7 +141,7 @@ type wait struct {
 	call    *Call // nil outside of hooks
 	futures []*Future
 	left    int           // futures that are not done
-	turn    chan struct{} // closed when the hook goes on, after a limit has passed; nil before
+	turn    chan struct{} // closed when the hook continues, after a limit has passed; nil before
 }
 
 // step notes that one of the futures is done.
@@ -166,9 +167,10 @@ func (w *wait) leave() {
 // error that wraps ctx.Err() says that some are not done.
 func (l *Loop) Wait(ctx context.Context, futures ...*Future) error {
 	l.mu.Lock()
-	w := l.begin(nil, futures)
+	w := &wait{loop: l}
+	waits := w.begin(futures)
 	l.mu.Unlock()
-	if w == nil {
+	if !waits {
 		return nil
 	}
 	err := w.wait(ctx, l.engine)
@@ -196,7 +198,7 @@ func (w *wait) late(ctx context.Context, err error) error {
 	}
 	for _, f := range w.futures {
 		if !f.over {
-			return &stepvan.OpError{Op: "wait", Peer: f.remote.who(), Err: errs.Late(
+			return &stepvan.OpError{Op: "wait", Peer: f.remote.nameOf(), Err: errs.Late(
 				fmt.Sprintf("%s of particle %d is not done in time: wait again", f.what(), f.to), err)}
 		}
 	}
@@ -211,10 +213,9 @@ func (f *Future) what() string {
 	return fmt.Sprintf("message %q", f.name)
 }
 
-// begin begins a wait, unless all futures are done. Under Loop.mu.
-func (l *Loop) begin(c *Call, futures []*Future) *wait {
-	w := &wait{loop: l, call: c}
-	drives := l.opt.Pull
+// begin begins a wait, and reports whether any future is not done. Under Loop.mu.
+func (w *wait) begin(futures []*Future) bool {
+	drives := w.loop.opt.Pull
 	for _, f := range futures {
 		if f.over {
 			continue
@@ -224,9 +225,8 @@ func (l *Loop) begin(c *Call, futures []*Future) *wait {
 		f.waits = append(f.waits, w)
 		drives = drives || f.remote != nil || f.acks > 0
 	}
-	if w.left == 0 {
-		return nil
+	if w.left > 0 {
+		w.prepare(progress.Answer, drives)
 	}
-	w.prepare(progress.Answer, drives)
-	return w
+	return w.left > 0
 }

@@ -12,8 +12,8 @@ import (
 // topic is what the mail of all loops is about.
 const topic peer.Topic = "particles"
 
-// hub gives the mail of a peer to its loop. A peer has one, and it may have one loop after the other. They have numbers,
-// their lives. Loops with the same life belong together.
+// hub gives the mail of a peer to its loop. A peer has one, and it may have one loop after the other. They have
+// numbers, their lives. Loops with the same life belong together.
 type hub struct {
 	peer   *peer.Peer
 	listen sync.Once
@@ -63,7 +63,8 @@ func (h *hub) came(from stepvan.Rank, body []byte) {
 	}
 }
 
-// find returns the loop that a frame is for, or keeps the frame for the next loop. closed says that the loop was closed.
+// find returns the loop that a frame is for, or keeps the frame for the next loop. closed says that the loop was
+// closed.
 func (h *hub) find(from stepvan.Rank, body []byte) (l *Loop, closed bool) {
 	life := lifeOf(body)
 	h.mu.Lock()

@@ -11,8 +11,8 @@ import (
 	"github.com/stepvan/stepvan/tensor"
 )
 
-// lane has the frames of another loop whose values travel apart, and those behind them. They are handled in their order.
-// Loop.mu guards it.
+// lane has the frames of another loop whose values travel apart, and those behind them. They are handled in their
+// order. Loop.mu guards it.
 type lane struct {
 	remote *remote
 	queue  []*arrival
@@ -22,12 +22,12 @@ type lane struct {
 
 // arrival is a frame that has come. Its value may be on its way.
 type arrival struct {
-	frame  frame
-	parcel *parcel
-	err    error
-	begun  bool
-	whole  bool
-	parts  map[int]peer.Handle // transfers of the value, by their place
+	frame   frame
+	content *content
+	err     error
+	begun   bool
+	whole   bool
+	parts   map[int]peer.Handle // transfers of the value, by their place
 }
 
 // maxQueue bounds the frames that wait in a lane. The other loop has no more calls without a result.
@@ -69,7 +69,7 @@ func (q *lane) begin(a *arrival) bool {
 	if f.flags&flagApart == 0 || a.err != nil {
 		a.begun, a.whole = true, true
 		if f.flags&flagView == 0 && f.code == codeOK {
-			a.parcel, a.err = l.opt.unpack(f)
+			a.content, a.err = l.opt.unpack(f)
 		}
 		return true
 	}
@@ -84,7 +84,7 @@ func (q *lane) begin(a *arrival) bool {
 		return false
 	}
 	a.begun = true
-	p := newParcel(nil, f.flags&flagPickled != 0)
+	p := newContent(nil, f.flags&flagPickled != 0)
 	p.data = make([]byte, f.bytes)
 	err := l.opt.empty(p, f.forms)
 	a.parts = map[int]peer.Handle{}
@@ -127,8 +127,8 @@ func (a *arrival) giveUp(r *remote) {
 	discard(p, r.rank, &a.frame, a.parts)
 }
 
-// discard has the transfers of a value fail at their sender, except some, because nobody takes the value. A receive that
-// fits none of them does that.
+// discard has the transfers of a value fail at their sender, except some, because nobody takes the value. A receive
+// that fits none of them does that.
 func discard(p *peer.Peer, from stepvan.Rank, f *frame, except map[int]peer.Handle) {
 	if f.flags&flagApart == 0 {
 		return
@@ -152,13 +152,13 @@ func discard(p *peer.Peer, from stepvan.Rank, f *frame, except map[int]peer.Hand
 }
 
 // receive waits for the transfers of a value.
-func (q *lane) receive(a *arrival, p *parcel, handles []peer.Handle, size int64) {
+func (q *lane) receive(a *arrival, p *content, handles []peer.Handle, size int64) {
 	l := q.remote.loop
 	defer l.opt.Recover()
 	err := awaitAll(handles)
 	l.mu.Lock()
 	defer l.unlock()
-	l.endTask()
+	l.tasks.end(l)
 	q.bytes -= size
 	a.whole = true
 	if a.err != nil {
@@ -171,7 +171,7 @@ func (q *lane) receive(a *arrival, p *parcel, handles []peer.Handle, size int64)
 		l.later(p)
 		a.err = failureOf(err)
 	} else {
-		a.parcel = p
+		a.content = p
 	}
 	q.pump()
 }
@@ -179,8 +179,8 @@ func (q *lane) receive(a *arrival, p *parcel, handles []peer.Handle, size int64)
 // end drops all frames.
 func (q *lane) end() {
 	for _, a := range q.queue {
-		q.remote.loop.later(a.parcel)
-		a.parcel = nil
+		q.remote.loop.later(a.content)
+		a.content = nil
 		if !a.whole {
 			a.giveUp(q.remote)
 		}
@@ -189,7 +189,7 @@ func (q *lane) end() {
 }
 
 // parts are what travels apart: the data, if there are any, and the tensors.
-func (p *parcel) parts() (list []tensor.Strided) {
+func (p *content) parts() (list []tensor.Strided) {
 	if n := int64(len(p.data)); n > 0 {
 		t, err := tensor.FromBytes(tensor.Uint8, tensor.ShapeOf(n), p.data)
 		if err == nil {
@@ -218,8 +218,8 @@ func appendElements(b []byte, v *tensor.Strided) ([]byte, error) {
 }
 
 // unpack makes the value of a frame that has it within.
-func (o *Options) unpack(f *frame) (*parcel, error) {
-	p := newParcel(f.data, f.flags&flagPickled != 0)
+func (o *Options) unpack(f *frame) (*content, error) {
+	p := newContent(f.data, f.flags&flagPickled != 0)
 	if len(f.forms) == 0 {
 		return p, nil
 	}

@@ -54,7 +54,7 @@ type work struct {
 
 // putOff is what unlock does. A goroutine that is woken would only wait for the lock before.
 type putOff struct {
-	dropped []*parcel
+	dropped []*content
 	woken   []*waiter
 }
 
@@ -88,7 +88,9 @@ func Open(p *peer.Peer, o Options) (*Loop, error) {
 		case rank == l.rank:
 			l.name = members[rank].Name
 		default:
-			l.remotes[rank] = l.newRemote(rank, members[rank].Name)
+			r := &remote{loop: l, rank: rank, name: members[rank].Name}
+			r.init()
+			l.remotes[rank] = r
 		}
 	}
 	switch {
@@ -109,10 +111,9 @@ func Open(p *peer.Peer, o Options) (*Loop, error) {
 	return l, nil
 }
 
-func (l *Loop) newRemote(rank stepvan.Rank, name string) *remote {
-	r := &remote{loop: l, rank: rank, name: name, views: map[uint64]*share{}}
+func (r *remote) init() {
+	r.views = map[uint64]*share{}
 	r.calls.remote, r.answers.remote = r, r
-	return r
 }
 
 // greet tells the others what this loop has, and reads what they have told before.
@@ -148,8 +149,8 @@ func (l *Loop) unlock() {
 // wake ends the wait of a goroutine after mu is unlocked. Under mu.
 func (l *Loop) wake(w *waiter) { l.put.woken = append(l.put.woken, w) }
 
-// later drops a parcel after mu is unlocked. Under mu.
-func (l *Loop) later(p *parcel) {
+// later drops a content after mu is unlocked. Under mu.
+func (l *Loop) later(p *content) {
 	if p != nil {
 		l.put.dropped = append(l.put.dropped, p)
 	}
@@ -166,13 +167,13 @@ func (l *Loop) checkOver(op string) error {
 // find returns where a particle lives.
 func (l *Loop) find(op string, id ID) (Place, error) {
 	if id < 0 || int64(id) >= int64(len(l.places)) {
-		return Place{}, errs.Invalid("%s: particle %d: there is none, or this loop does not know of it yet (want less than %d): create it first", op, id, len(l.places))
+		return Place{}, errs.Invalid("%s: particle %d: it was not created, or this loop does not know of it yet (want less than %d): create it first", op, id, len(l.places))
 	}
 	return l.places[id], nil
 }
 
-// Send sends a message to a particle, outside of hooks. It begins a chain. from is the particle that the hook sees as the
-// sender, or [None]. It never blocks. Errors, beside those of [Future.Wait]:
+// Send sends a message to a particle, outside of hooks. It begins a chain. from is the particle that the hook sees as
+// the sender, or [None]. It never blocks. Errors, beside those of [Future.Wait]:
 //
 //   - [stepvan.ErrInvalid]: there is no such particle, or the value cannot be sent;
 //   - [stepvan.ErrNotSupported]: the value is pickled, and this loop does not allow it;
@@ -205,9 +206,9 @@ func (l *Loop) send(c *Call, from, to ID, message string, args Value) (*Future, 
 	return f, err
 }
 
-// Get gets a view of a particle, outside of hooks: what its loop has shared, as it is at one moment between two hooks of its
-// device. On one machine the tensors are the memory of the particle. They only may be read. Its loop copies before it
-// writes as long as the future is not forgotten. Elsewhere they are a copy. The errors are those of [Loop.Send].
+// Get gets a view of a particle, outside of hooks: what its loop has shared, as it is at one moment between two hooks
+// of its device. On one machine the tensors are the memory of the particle. They only may be read. Its loop copies
+// before it writes as long as the future is not forgotten. Elsewhere they are a copy. [Loop.Send] lists the errors.
 func (l *Loop) Get(from, to ID) (*Future, error) { return l.get(nil, from, to) }
 
 func (l *Loop) get(c *Call, from, to ID) (*Future, error) {
@@ -217,7 +218,7 @@ func (l *Loop) get(c *Call, from, to ID) (*Future, error) {
 }
 
 // call begins a call. It takes over p if it succeeds. Under mu.
-func (l *Loop) call(c *Call, o op, from, to ID, name string, p *parcel) (*Future, error) {
+func (l *Loop) call(c *Call, o op, from, to ID, name string, p *content) (*Future, error) {
 	err := l.checkOver("send")
 	if err == nil && c != nil {
 		err = c.checkOpen()
@@ -247,10 +248,10 @@ func (l *Loop) call(c *Call, o op, from, to ID, name string, p *parcel) (*Future
 	x.path = append(x.path, step{l.rank, f.number})
 	if r == nil {
 		f.call = x
-		l.deliver(x)
+		x.deliver()
 		return f, nil
 	}
-	r.send(&outgoing{frame: frame{op: o, number: f.number, to: to, from: from, chain: x.chain, name: name, path: x.path}, parcel: p, future: f})
+	r.send(&outgoing{frame: frame{op: o, number: f.number, to: to, from: from, chain: x.chain, name: name, path: x.path}, content: p, future: f})
 	return f, nil
 }
 
@@ -272,8 +273,8 @@ func (l *Loop) newFuture(from, to ID, name string, r *remote) *Future {
 }
 
 // futuresOf lists the futures that need a loop.
-func (l *Loop) futuresOf(r *remote) (list []*Future) {
-	for _, f := range l.futures {
+func (r *remote) futures() (list []*Future) {
+	for _, f := range r.loop.futures {
 		if f.remote == r || f.acks > 0 {
 			list = append(list, f)
 		}
@@ -282,15 +283,16 @@ func (l *Loop) futuresOf(r *remote) (list []*Future) {
 }
 
 // deliver queues a call to a particle of this loop, or refuses it. Under mu.
-func (l *Loop) deliver(c *Call) {
+func (c *Call) deliver() {
+	l := c.loop
 	x := l.particles[c.to]
 	switch {
 	case l.over != nil:
-		l.refuse(c, fail(codeClosed, "the loop of %s was closed", l.name))
+		c.refuse(fail(codeClosed, "the loop of %s was closed", l.name))
 	case x == nil:
-		l.refuse(c, fail(codeInvalid, "the loop of %s has no such particle: create it first", l.name))
+		c.refuse(fail(codeInvalid, "the loop of %s has no such particle: create it first", l.name))
 	case !c.view && !x.takes(c.name, l.opt.Pull):
-		l.refuse(c, fail(codeInvalid, "the particle has no hook for it: register one first"))
+		c.refuse(fail(codeInvalid, "the particle has no hook for it: register one first"))
 	default:
 		c.device = x.device
 		x.device.add(c)
@@ -298,29 +300,30 @@ func (l *Loop) deliver(c *Call) {
 }
 
 // refuse ends a call that no hook gets.
-func (l *Loop) refuse(c *Call, why error) {
+func (c *Call) refuse(why error) {
+	l := c.loop
 	c.state = ended
 	l.later(c.args)
 	c.args = nil
-	l.answer(c, nil, why)
+	c.answer(nil, why)
 }
 
 // answer tells the caller the result. It takes over p. Under mu.
-func (l *Loop) answer(c *Call, p *parcel, err error) {
+func (c *Call) answer(p *content, err error) {
 	if c.future != nil {
 		if f := (*failure)(nil); errors.As(err, &f) {
 			err = f.at(c.future)
 		}
-		l.finish(c.future, p, err)
+		c.future.finish(p, err)
 		return
 	}
 	reply := frame{op: opReply, number: c.own().number}
 	if err != nil {
-		l.later(p)
+		c.loop.later(p)
 		c.remote.send(&outgoing{frame: reply.with(failureOf(err))})
 		return
 	}
-	c.remote.send(&outgoing{frame: reply, parcel: p})
+	c.remote.send(&outgoing{frame: reply, content: p})
 }
 
 // came takes a frame of another loop. The driver calls it, or Open.
@@ -355,7 +358,7 @@ func (r *remote) refuse(f *frame, why error) {
 		r.send(&outgoing{frame: frame{op: opReply, number: f.number}.with(failureOf(why))})
 	case opReply:
 		if x := r.loop.futures[f.number]; x != nil && x.remote == r && x.acks == 0 {
-			r.loop.finish(x, nil, failureOf(why).at(x))
+			x.finish(nil, failureOf(why).at(x))
 		}
 	case opHello:
 		r.lose(lostLoop(r.name, why))
@@ -372,11 +375,11 @@ func (r *remote) handle(f frame) {
 	}
 	switch f.op {
 	case opHello:
-		r.greeted(&f)
+		r.takeHello(&f)
 	case opPlace:
-		l.placed(r, &f)
+		r.placed(&f)
 	case opPlaced:
-		l.acknowledged(r, &f)
+		r.acknowledged(&f)
 	case opCall, opGet:
 		if len(f.path) == 0 || f.path[len(f.path)-1] != (step{r.rank, f.number}) {
 			discard(l.peer, r.rank, &f, nil)
@@ -393,8 +396,8 @@ func (r *remote) handle(f frame) {
 	}
 }
 
-// greeted takes the hello of the other loop.
-func (r *remote) greeted(f *frame) {
+// takeHello takes the hello of the other loop.
+func (r *remote) takeHello(f *frame) {
 	h, err := readHello(f.data)
 	if err != nil || r.known {
 		if err != nil {
@@ -411,33 +414,34 @@ func (r *remote) greeted(f *frame) {
 func (r *remote) arrived(a *arrival) {
 	l, f := r.loop, &a.frame
 	if f.op == opReply {
-		l.replied(r, a)
+		r.replied(a)
 		return
 	}
-	c := &Call{loop: l, view: f.op == opGet, to: f.to, from: f.from, name: f.name, chain: f.chain, path: f.path, args: a.parcel, remote: r}
+	c := &Call{loop: l, view: f.op == opGet, to: f.to, from: f.from, name: f.name, chain: f.chain, path: f.path, args: a.content, remote: r}
 	if a.err != nil {
-		l.refuse(c, a.err)
+		c.refuse(a.err)
 		return
 	}
-	l.deliver(c)
+	c.deliver()
 }
 
 // replied handles the result of a call.
-func (l *Loop) replied(r *remote, a *arrival) {
+func (r *remote) replied(a *arrival) {
+	l := r.loop
 	f := l.futures[a.frame.number]
 	if f == nil || f.remote != r || f.acks > 0 {
-		l.later(a.parcel)
+		l.later(a.content)
 		return
 	}
 	switch {
 	case a.err != nil:
-		l.finish(f, nil, failureOf(a.err).at(f))
+		f.finish(nil, failureOf(a.err).at(f))
 	case a.frame.code != codeOK:
-		l.finish(f, nil, (&failure{a.frame.code, string(a.frame.data)}).at(f))
+		f.finish(nil, (&failure{a.frame.code, string(a.frame.data)}).at(f))
 	case a.frame.flags&flagView != 0:
-		l.see(r, f, &a.frame)
+		r.see(f, &a.frame)
 	default:
-		l.finish(f, a.parcel, nil)
+		f.finish(a.content, nil)
 	}
 }
 
@@ -477,7 +481,7 @@ func (l *Loop) end(why error) {
 		r.lose(why)
 	}
 	for _, f := range slices.Collect(maps.Values(l.futures)) {
-		l.finish(f, nil, why)
+		f.finish(nil, why)
 	}
 	for _, d := range l.devices {
 		d.drop(func(*Call) bool { return true })
@@ -493,7 +497,7 @@ func (l *Loop) end(why error) {
 		}
 	}
 	for _, x := range l.particles {
-		l.retire(x.share)
+		x.share.retire()
 		x.share = nil
 	}
 	l.cancel()
@@ -514,7 +518,7 @@ func (l *Loop) Close(ctx context.Context) error {
 		l.tasks.quiet = make(chan struct{})
 	}
 	quiet := l.tasks.quiet
-	l.checkQuiet()
+	l.tasks.check(l)
 	l.unlock()
 	l.hub.close(l)
 	l.unlist()
@@ -541,8 +545,8 @@ func (r *remote) bye() {
 }
 
 // checkQuiet wakes Close when nothing runs. Under mu.
-func (l *Loop) checkQuiet() {
-	if q := l.tasks.quiet; q != nil && l.over != nil && len(l.open) == 0 && l.tasks.running == 0 && l.tasks.shares == 0 {
+func (w *work) check(l *Loop) {
+	if q := w.quiet; q != nil && l.over != nil && len(l.open) == 0 && w.running == 0 && w.shares == 0 {
 		select {
 		case <-q:
 		default:
@@ -552,9 +556,9 @@ func (l *Loop) checkQuiet() {
 }
 
 // endTask notes that a goroutine has ended. Under mu.
-func (l *Loop) endTask() {
-	l.tasks.running--
-	l.checkQuiet()
+func (w *work) end(l *Loop) {
+	w.running--
+	w.check(l)
 }
 
 // closeLate says what a close waits for.

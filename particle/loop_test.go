@@ -148,7 +148,7 @@ func TestTwoOfOneDeviceWaitForEachOther(t *testing.T) {
 	ids := [2]particle.ID{0, 1}
 	both := make(chan struct{})
 	var running atomic.Int32
-	meet := func(other int) particle.Hook {
+	askOther := func(other int) particle.Hook {
 		return func(x *particle.Call, args particle.Value) (particle.Value, error) {
 			if running.Add(1) == 2 {
 				close(both) // the second one has the turn while the first one waits
@@ -167,11 +167,11 @@ func TestTwoOfOneDeviceWaitForEachOther(t *testing.T) {
 		return args, nil
 	}
 	for i := range ids {
-		c.create(0, 0, map[string]particle.Hook{"meet": meet(1 - i), "answer": block})
+		c.create(0, 0, map[string]particle.Hook{"askOther": askOther(1 - i), "answer": block})
 	}
 	var fs []*particle.Future
 	for i := range ids {
-		f, err := c.loops[0].Send(particle.None, ids[i], "meet", text(fmt.Sprint(i)))
+		f, err := c.loops[0].Send(particle.None, ids[i], "askOther", text(fmt.Sprint(i)))
 		require.NoError(t, err)
 		fs = append(fs, f)
 	}
@@ -303,8 +303,8 @@ func TestFuturesMayBeWaitedForAgain(t *testing.T) {
 	require.False(t, f.Done())
 	_, err = f.Result()
 	require.ErrorIs(t, err, stepvan.ErrBusy)
-	told := make(chan struct{})
-	f.Notify(func() { close(told) })
+	notified := make(chan struct{})
+	f.Notify(func() { close(notified) })
 	close(release)
 	var g errgroup.Group
 	for range 8 {
@@ -317,7 +317,7 @@ func TestFuturesMayBeWaitedForAgain(t *testing.T) {
 		})
 	}
 	require.NoError(t, g.Wait())
-	<-told
+	<-notified
 	require.True(t, f.Done())
 	f.Forget()
 	_, err = f.Result()

@@ -29,7 +29,7 @@ type Hook func(c *Call, args Value) (Value, error)
 type particle struct {
 	id     ID
 	device *device
-	hooks  map[string]Hook // nil hooks are those of a program that pulls
+	hooks  map[string]Hook // nil in a program that pulls
 	sharer Hook
 	share  *share // nil: there is no view of it
 }
@@ -75,7 +75,7 @@ func (l *Loop) Create(rank stepvan.Rank, device int) (ID, *Future, error) {
 	f := l.newFuture(None, p.Particle, "", r)
 	f.acks = len(l.remotes)
 	if f.acks == 0 {
-		l.finish(f, nil, nil)
+		f.finish(nil, nil)
 	}
 	for _, other := range l.remotes {
 		other.send(&outgoing{frame: frame{op: opPlace, number: f.number, to: p.Particle, chain: placeNumber(p)}})
@@ -92,14 +92,15 @@ func (l *Loop) place(p Place) {
 }
 
 // placed handles the word of the driver that there is a particle.
-func (l *Loop) placed(r *remote, f *frame) {
+func (r *remote) placed(f *frame) {
+	l := r.loop
 	p := placeOf(f.to, f.chain)
 	reply := frame{op: opPlaced, number: f.number, to: f.to}
 	switch {
 	case r.rank != l.opt.Driver || p.Particle != ID(len(l.places)) || p.Device < 0 || p.Device >= maxDevices:
 		reply = reply.with(fail(codeInvalid, "the loop of %s: particle %d does not come from its driver, peer %d, in its turn", l.name, f.to, l.opt.Driver))
 	case p.Rank == l.rank && p.Device >= len(l.devices):
-		l.place(p) // the numbers go on
+		l.place(p) // the numbers continue
 		reply = reply.with(fail(codeInvalid, "the loop of %s has no device %d (want 0 to %d)", l.name, p.Device, len(l.devices)-1))
 	default:
 		l.place(p)
@@ -108,17 +109,18 @@ func (l *Loop) placed(r *remote, f *frame) {
 }
 
 // acknowledged handles the answer to that.
-func (l *Loop) acknowledged(r *remote, f *frame) {
+func (r *remote) acknowledged(f *frame) {
+	l := r.loop
 	x := l.futures[f.number]
 	if x == nil || x.acks == 0 || x.to != f.to {
 		return
 	}
 	if f.code != codeOK {
-		l.finish(x, nil, &stepvan.OpError{Op: "create", Peer: r.name, Err: fmt.Errorf("particle %d: %s: %w", f.to, f.data, stepvan.ErrInvalid)})
+		x.finish(nil, &stepvan.OpError{Op: "create", Peer: r.name, Err: fmt.Errorf("particle %d: %s: %w", f.to, f.data, stepvan.ErrInvalid)})
 		return
 	}
 	if x.acks--; x.acks == 0 {
-		l.finish(x, nil, nil)
+		x.finish(nil, nil)
 	}
 }
 
@@ -142,8 +144,8 @@ func (l *Loop) own(op string, id ID) (*particle, error) {
 	return x, nil
 }
 
-// Handle has a hook run for a message to a particle of this loop. It replaces an earlier one. With [Options].Pull hook is
-// nil, and the calls come from [Loop.Next].
+// Handle has a hook run for a message to a particle of this loop. It replaces an earlier one. With [Options].Pull hook
+// is nil, and the calls come from [Loop.Next].
 func (l *Loop) Handle(id ID, message string, hook Hook) error {
 	if message == "" || len(message) > maxName {
 		return errs.Invalid("handle: message: its name has a wrong length (got %d, want 1 to %d bytes): give another", len(message), maxName)
@@ -160,7 +162,7 @@ func (l *Loop) Handle(id ID, message string, hook Hook) error {
 	return err
 }
 
-// HandleShare has a hook run when somebody wants a view of a particle of this loop, and there is none. It calls
+// HandleShare has a hook run when somebody wants a view of a particle of this loop that shares nothing. It calls
 // [Loop.Share].
 func (l *Loop) HandleShare(id ID, hook Hook) error {
 	l.mu.Lock()

@@ -174,7 +174,7 @@ func TestAKilledLoopIsToldToEachWaitingFuture(t *testing.T) {
 	f, err = l.Send(particle.None, 0, "echo", text("y"))
 	require.NoError(t, err)
 	v, err = f.Wait(limited(t))
-	require.NoError(t, err, "what does not need the other loop goes on")
+	require.NoError(t, err, "what does not need the other loop continues")
 	require.Equal(t, "y", string(v.Data))
 	require.NoError(t, l.Close(limited(t)))
 }

@@ -30,8 +30,8 @@ type remote struct {
 	seals   seals
 }
 
-// who names the loop in errors; "" for this one.
-func (r *remote) who() string {
+// nameOf names the loop in errors; "" for this one.
+func (r *remote) nameOf() string {
 	if r == nil {
 		return ""
 	}
@@ -68,23 +68,23 @@ func readHello(b []byte) (h hello, err error) {
 
 // outgoing is a frame on its way to another loop.
 type outgoing struct {
-	frame  frame
-	parcel *parcel // that travels with it; nil: none
-	future *Future // of a call
-	parts  int     // transfers that have begun
-	sends  []peer.Handle
+	frame   frame
+	content *content // that travels with it; nil: none
+	future  *Future  // of a call
+	parts   int      // transfers that have begun
+	sends   []peer.Handle
 }
 
 // retryTime is how soon a loop tries again what found no room.
 const retryTime = time.Millisecond
 
-// send sends a frame, behind those that wait. It takes over the parcel. Under Loop.mu.
+// send sends a frame, behind those that wait. It takes over the content. Under Loop.mu.
 func (r *remote) send(x *outgoing) {
 	if r.lost != nil {
 		r.drop(x, r.lost)
 		return
 	}
-	if p := x.parcel; p != nil && x.frame.flags&flagView == 0 {
+	if p := x.content; p != nil && x.frame.flags&flagView == 0 {
 		if err := x.frame.load(p); err != nil {
 			r.drop(x, err)
 			return
@@ -96,7 +96,7 @@ func (r *remote) send(x *outgoing) {
 }
 
 // load puts the value into the frame, or says that it travels apart.
-func (f *frame) load(p *parcel) (err error) {
+func (f *frame) load(p *content) (err error) {
 	for i := range p.tensors {
 		f.forms = append(f.forms, formOf(&p.tensors[i]))
 	}
@@ -118,10 +118,10 @@ func (f *frame) load(p *parcel) (err error) {
 
 // drop gives up a frame.
 func (r *remote) drop(x *outgoing, why error) {
-	r.loop.later(x.parcel)
-	x.parcel = nil
+	r.loop.later(x.content)
+	x.content = nil
 	if x.future != nil {
-		r.loop.finish(x.future, nil, why)
+		x.future.finish(nil, why)
 	}
 }
 
@@ -151,8 +151,8 @@ func (r *remote) flush() {
 }
 
 func (r *remote) later(x *outgoing) {
-	r.loop.later(x.parcel)
-	x.parcel = nil
+	r.loop.later(x.content)
+	x.content = nil
 }
 
 // with is a reply with an error.
@@ -189,7 +189,7 @@ func (r *remote) trySend(x *outgoing) error {
 	}
 	body := f.append(nil)
 	if f.flags&flagSealed != 0 {
-		body = r.seals.seal(body, x.parcel)
+		body = r.seals.seal(body, x.content)
 	}
 	if len(body) > peer.MaxMail {
 		return errs.Invalid("send: tensors: %d of them take too many bytes to describe (got %d, want at most %d): join some", len(f.forms), len(body), peer.MaxMail)
@@ -199,7 +199,7 @@ func (r *remote) trySend(x *outgoing) error {
 
 // begin begins the transfers of a value, those that have not begun.
 func (r *remote) begin(x *outgoing) error {
-	parts := x.parcel.parts()
+	parts := x.content.parts()
 	if x.frame.tag == 0 {
 		x.frame.tag = tagSpace | r.tags
 		r.tags = (r.tags + MaxTensors + 1) & (tagSpace>>1 - 1)
@@ -219,8 +219,8 @@ func (r *remote) begin(x *outgoing) error {
 
 // sent notes that a frame has gone.
 func (r *remote) sent(x *outgoing) {
-	p := x.parcel
-	x.parcel = nil
+	p := x.content
+	x.content = nil
 	if len(x.sends) == 0 {
 		r.loop.later(p)
 		return
@@ -233,9 +233,9 @@ func (r *remote) sent(x *outgoing) {
 		p.drop()
 		l.mu.Lock()
 		defer l.unlock()
-		l.endTask()
+		l.tasks.end(l)
 		if err != nil && x.future != nil {
-			l.finish(x.future, nil, fmt.Errorf("send: particle %d: %s: %w", x.future.to, x.future.what(), err))
+			x.future.finish(nil, fmt.Errorf("send: particle %d: %s: %w", x.future.to, x.future.what(), err))
 		}
 	}()
 }
@@ -260,8 +260,8 @@ func (r *remote) lose(why error) {
 	for r.out.len() > 0 {
 		r.drop(r.out.pop(), why)
 	}
-	for _, f := range l.futuresOf(r) {
-		l.finish(f, nil, why)
+	for _, f := range r.futures() {
+		f.finish(nil, why)
 	}
 	for _, d := range l.devices {
 		d.drop(func(c *Call) bool { return c.remote == r })

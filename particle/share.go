@@ -20,9 +20,9 @@ type share struct {
 	retired bool           // it was replaced
 }
 
-// Share gives the memory of which others get views: parameters and gradients of a particle of this loop. v.Data describes
-// it to them. It replaces what was given before. Call it in a hook of the device of the particle, or before the particle
-// has got a message. A value without data and tensors ends it.
+// Share gives the memory of which others get views: parameters and gradients of a particle of this loop. v.Data
+// describes it to them. It replaces what was given before. Call it in a hook of the device of the particle, or before
+// the particle has got a message. A value without data and tensors ends it.
 //
 // The tensors are not copied. v.Lent is called when the memory was replaced, and no view of it is out. Other processes
 // map tensors in memory of an allocator, and get copies of others. Few large tensors are faster than many small ones.
@@ -50,16 +50,16 @@ func (l *Loop) Share(id ID, v Value) error {
 	if len(v.Data)+len(v.Tensors) > 0 {
 		x.share = s
 	} else {
-		l.retire(s)
+		s.retire()
 	}
-	l.retire(old)
+	old.retire()
 	x.device.dispatch()
 	return nil
 }
 
-// Views is how many views of the memory of the last [Loop.Share] are out. Ask in a hook of the device, before each write
-// to that memory. With any view out, leave it as it is: copy it to other memory, write there, and share that. No view goes
-// out while a hook has the turn.
+// Views is how many views of the memory of the last [Loop.Share] are out. Ask in a hook of the device, before each
+// write to that memory. With any view out, leave it as it is: copy it to other memory, write there, and share that. No
+// view goes out while a hook has the turn.
 func (l *Loop) Views(id ID) (int, error) {
 	l.mu.Lock()
 	defer l.unlock()
@@ -71,7 +71,7 @@ func (l *Loop) Views(id ID) (int, error) {
 }
 
 // retire ends a share, once no view of it is out. Under mu.
-func (l *Loop) retire(s *share) {
+func (s *share) retire() {
 	if s == nil {
 		return
 	}
@@ -106,34 +106,35 @@ func (s *share) checkUnused() {
 		l.mu.Lock()
 		defer l.unlock()
 		l.tasks.shares--
-		l.checkQuiet()
+		l.tasks.check(l)
 	}()
 }
 
 // maxViews bounds the views of a loop that are out.
 const maxViews = 1 << 16
 
-// answerView answers a question for a view. err says why there is none. Under mu.
-func (l *Loop) answerView(c *Call, err error) {
+// answerView answers a question for a view. err says why nobody gets it. Under mu.
+func (c *Call) answerView(err error) {
+	l := c.loop
 	x := l.particles[c.to]
 	switch {
 	case err != nil:
 	case x == nil || x.share == nil:
 		err = fail(codeInvalid, "the particle shares nothing: call Share at its loop")
 	case c.future != nil:
-		l.finish(c.future, x.share.view(), nil)
+		c.future.finish(x.share.view(), nil)
 		return
 	default:
 		if err = c.remote.show(c, x.share); err == nil {
 			return
 		}
 	}
-	l.answer(c, nil, failureOf(err))
+	c.answer(nil, failureOf(err))
 }
 
 // view is a view for this process.
-func (s *share) view() *parcel {
-	p := newParcel(s.data, false)
+func (s *share) view() *content {
+	p := newContent(s.data, false)
 	p.tensors, p.view = s.tensors, true
 	s.out++
 	p.free = func() {
@@ -183,38 +184,39 @@ func (r *remote) freed(number uint64) {
 }
 
 // see makes a view of what another loop has sent, on a goroutine that waits for the windows. Under mu.
-func (l *Loop) see(r *remote, f *Future, m *frame) {
-	g := &gaze{loop: l, remote: r, frame: m, parcel: newParcel(m.data, false)}
-	g.parcel.view = true
+func (r *remote) see(f *Future, m *frame) {
+	l := r.loop
+	g := &gaze{loop: l, remote: r, frame: m, content: newContent(m.data, false)}
+	g.content.view = true
 	l.tasks.running++
 	go func() {
 		defer l.opt.Recover()
 		err := g.look()
 		l.mu.Lock()
 		defer l.unlock()
-		l.endTask()
-		g.parcel.free = g.free
+		l.tasks.end(l)
+		g.content.free = g.free
 		if len(g.views) == 0 {
 			g.giveBack() // all of it is a copy
 		}
 		if err != nil {
-			l.later(g.parcel)
-			l.finish(f, nil, err)
+			l.later(g.content)
+			f.finish(nil, err)
 			return
 		}
-		l.finish(f, g.parcel, nil)
+		f.finish(g.content, nil)
 	}()
 }
 
 // gaze is a view of memory of another loop.
 type gaze struct {
-	loop   *Loop
-	remote *remote
-	frame  *frame
-	parcel *parcel
-	views  []*peer.View // that this process sees
-	copies func()       // frees the memory of copies; may be nil
-	given  bool         // back. Under Loop.mu
+	loop    *Loop
+	remote  *remote
+	frame   *frame
+	content *content
+	views   []*peer.View // that this process sees
+	copies  func()       // frees the memory of copies; may be nil
+	given   bool         // back. Under Loop.mu
 }
 
 // look maps the windows, and copies those that this process does not see.
@@ -238,11 +240,11 @@ func (g *gaze) look() error {
 		if !ok {
 			v.Close()
 			apart = append(apart, f.forms[i])
-			g.parcel.tensors = append(g.parcel.tensors, tensor.Strided{})
+			g.content.tensors = append(g.content.tensors, tensor.Strided{})
 			continue
 		}
 		g.views = append(g.views, v)
-		g.parcel.tensors = append(g.parcel.tensors, s)
+		g.content.tensors = append(g.content.tensors, s)
 		if err == nil && (s.DType() != f.forms[i].dtype || s.Shape() != f.forms[i].shape) {
 			err = errs.Invalid("get: tensor %d: its loop describes it otherwise (%s, and %s%s)", i, s, f.forms[i].dtype, f.forms[i].shape)
 		}
@@ -256,7 +258,7 @@ func (g *gaze) look() error {
 // copyApart copies the tensors that this process does not see.
 func (g *gaze) copyApart(forms []form) error {
 	l := g.loop
-	room := newParcel(nil, false)
+	room := newContent(nil, false)
 	g.copies = room.drop
 	total := int64(0)
 	for i := range forms {
@@ -271,8 +273,8 @@ func (g *gaze) copyApart(forms []form) error {
 	var handles []peer.Handle
 	var err error
 	next := 0
-	for i := range g.parcel.tensors {
-		t := &g.parcel.tensors[i]
+	for i := range g.content.tensors {
+		t := &g.content.tensors[i]
 		if t.DType().Valid() {
 			continue
 		}

@@ -45,7 +45,7 @@ func sum(key, body, apart []byte) []byte {
 }
 
 // seal ends a frame with its number and its seal.
-func (s *seals) seal(body []byte, p *parcel) []byte {
+func (s *seals) seal(body []byte, p *content) []byte {
 	s.sent++
 	body = binary.LittleEndian.AppendUint64(body, s.sent)
 	var apart []byte
@@ -91,7 +91,7 @@ func refusal(name string) error {
 	return fail(codeRefused, "the loop of %s has refused a pickled value, which nobody has read: allow it at both loops, within one machine and user or with the same Key", name)
 }
 
-// check refuses a pickled frame that is not allowed here. data are those of the value.
+// check refuses a pickled frame that is not allowed here. data is the data of the value.
 func (r *remote) check(f *frame, data []byte) error {
 	l := r.loop
 	switch {

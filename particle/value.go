@@ -27,8 +27,8 @@ type Value struct {
 // MaxTensors is the most tensors of a value.
 const MaxTensors = 1024
 
-// parcel is a value that this package holds.
-type parcel struct {
+// content is a value that this package holds.
+type content struct {
 	data    []byte
 	tensors []tensor.Strided
 	pickled bool
@@ -37,26 +37,26 @@ type parcel struct {
 	free    func() // after the last holder; may be nil
 }
 
-func newParcel(data []byte, pickled bool) *parcel {
-	p := &parcel{data: data, pickled: pickled}
+func newContent(data []byte, pickled bool) *content {
+	p := &content{data: data, pickled: pickled}
 	p.holders.Store(1)
 	return p
 }
 
-func (p *parcel) hold() *parcel {
+func (p *content) hold() *content {
 	p.holders.Add(1)
 	return p
 }
 
 // drop ends the use of one holder. Nobody holds nil.
-func (p *parcel) drop() {
+func (p *content) drop() {
 	if p != nil && p.holders.Add(-1) == 0 && p.free != nil {
 		p.free()
 	}
 }
 
-// value shows the parcel to the program.
-func (p *parcel) value() Value {
+// value shows the content to the program.
+func (p *content) value() Value {
 	if p == nil {
 		return Value{}
 	}
@@ -64,7 +64,7 @@ func (p *parcel) value() Value {
 }
 
 // tensorBytes is the size of all tensors.
-func (p *parcel) tensorBytes() (n int64) {
+func (p *content) tensorBytes() (n int64) {
 	for i := range p.tensors {
 		n += p.tensors[i].Len()
 	}
@@ -94,12 +94,12 @@ func (o *Options) checkValue(op string, v *Value) error {
 	return nil
 }
 
-// take makes a parcel of a value of the program.
-func (o *Options) take(op string, v *Value) (*parcel, error) {
+// take makes a content of a value of the program.
+func (o *Options) take(op string, v *Value) (*content, error) {
 	if err := o.checkValue(op, v); err != nil {
 		return nil, err
 	}
-	p := newParcel(slices.Clone(v.Data), v.Pickled)
+	p := newContent(slices.Clone(v.Data), v.Pickled)
 	switch {
 	case v.Lent != nil:
 		held, err := retain(v.Tensors)
@@ -151,8 +151,8 @@ func release(held []tensor.Strided) {
 // alignment of tensors in one piece of memory.
 const alignment = 64
 
-// empty gives a parcel contiguous tensors of some forms, in memory of their own.
-func (o *Options) empty(p *parcel, forms []form) error {
+// empty gives a content contiguous tensors of some forms, in memory of their own.
+func (o *Options) empty(p *content, forms []form) error {
 	size := int64(0)
 	for i := range forms {
 		size += (forms[i].bytes() + alignment - 1) &^ (alignment - 1)

@@ -12,8 +12,8 @@ type waiter struct {
 	woken chan struct{} // closed when it is set; nil for a wait that drives
 }
 
-// prepare chooses how to wait. A wait that drives moves the messages of the peer meanwhile, and is the fast one for what
-// comes from there. The other one leaves the processor to the goroutines of this process.
+// prepare chooses how to wait. A wait that drives moves the messages of the peer meanwhile, and is the fast one for
+// what comes from there. The other one leaves the processor to the goroutines of this process.
 func (w *waiter) prepare(kind progress.Kind, drives bool) {
 	w.event.Kind = kind
 	if !drives {

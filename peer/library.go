@@ -23,10 +23,10 @@ func (l Library) Keep(key any, make func() any) any {
 	p := l.p
 	p.mu.Lock()
 	defer p.unlock()
-	v, ok := p.kept[key]
+	v, ok := p.users.kept[key]
 	if !ok {
 		v = make()
-		p.kept[key] = v
+		p.users.kept[key] = v
 	}
 	return v
 }
@@ -44,7 +44,7 @@ func (l Library) OnLost(f func(rank stepvan.Rank, err error)) (stop func()) {
 	p := l.p
 	p.mu.Lock()
 	defer p.unlock()
-	p.losses = append(p.losses, w)
+	p.users.losses = append(p.users.losses, w)
 	for _, r := range p.remotes {
 		if r.dead != nil {
 			f(r.Rank, r.named(r.dead))
@@ -53,13 +53,13 @@ func (l Library) OnLost(f func(rank stepvan.Rank, err error)) (stop func()) {
 	return func() {
 		p.mu.Lock()
 		defer p.unlock()
-		p.losses = slices.DeleteFunc(p.losses, func(x *lossWatcher) bool { return x == w })
+		p.users.losses = slices.DeleteFunc(p.users.losses, func(x *lossWatcher) bool { return x == w })
 	}
 }
 
 // tellLost tells the watchers of a loss. Under Peer.mu.
 func (r *remote) tellLost(cause error) {
-	for _, w := range r.peer.losses {
+	for _, w := range r.peer.users.losses {
 		w.f(r.Rank, r.named(cause))
 	}
 }

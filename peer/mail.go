@@ -177,10 +177,10 @@ func (b *postbox) keep(topic Topic, m received) error {
 		return b.full()
 	}
 	p := b.remote.peer
-	l := p.listeners[topic]
+	l := p.users.listeners[topic]
 	if l == nil {
 		l = &listener{topic: topic}
-		p.listeners[topic] = l
+		p.users.listeners[topic] = l
 	}
 	b.from += charge
 	b.unread += charge
@@ -234,10 +234,10 @@ func (p *Peer) Listen(topic Topic, f func(from stepvan.Rank, body []byte)) (stop
 func (p *Peer) ListenWithStop(topic Topic, f func(stop func(), from stepvan.Rank, body []byte)) (stop func(), err error) {
 	p.mu.Lock()
 	defer p.unlock()
-	l := p.listeners[topic]
+	l := p.users.listeners[topic]
 	if l == nil {
 		l = &listener{topic: topic}
-		p.listeners[topic] = l
+		p.users.listeners[topic] = l
 	}
 	if l.by != nil {
 		return nil, errs.Invalid("listen: topic %q: somebody listens to it already: stop that first", topic)

@@ -23,28 +23,33 @@ type Peer struct {
 	memory  memory
 	movers  movers
 
-	mu        sync.Mutex
-	rank      stepvan.Rank
-	remotes   []*remote // by rank; this peer is one of them
-	ids       map[wire.PeerID]*remote
-	over      error // why nothing can be begun any more
-	edges     edgeTable
-	spares    spares
-	listeners map[Topic]*listener
-	losses    []*lossWatcher
-	kept      map[any]any // of packages over this one
-	plans     map[string]*Plan
-	letters   letters
-	outbox    outbox
-	windows   windowTable
-	soon      *task // small copies that the goroutine which holds mu makes after it has unlocked
-	dials     dials
+	mu      sync.Mutex
+	rank    stepvan.Rank
+	remotes []*remote // by rank; this peer is one of them
+	ids     map[wire.PeerID]*remote
+	over    error // why nothing can be begun any more
+	edges   edgeTable
+	spares  spares
+	users   users
+	plans   map[string]*Plan
+	letters letters
+	outbox  outbox
+	windows windowTable
+	soon    *task // small copies that the goroutine which holds mu makes after it has unlocked
+	dials   dials
 }
 
 // memory is what other peers may be granted.
 type memory struct {
 	files.Memory
 	watcher *files.Watcher
+}
+
+// users is what the program, and packages over this one, are told or keep.
+type users struct {
+	listeners map[Topic]*listener
+	losses    []*lossWatcher
+	kept      map[any]any
 }
 
 // spares are objects that wait for their next use.
@@ -138,7 +143,7 @@ type Service struct {
 func New(t *link.Transport, o Options) *Service {
 	o.setDefaults(t)
 	p := &Peer{link: t, opt: o, ids: map[wire.PeerID]*remote{}, memory: memory{Memory: files.Memory{Files: o.Files, Registry: t.Registry}}}
-	p.listeners, p.plans, p.kept = map[Topic]*listener{}, map[string]*Plan{}, map[any]any{}
+	p.users, p.plans = users{listeners: map[Topic]*listener{}, kept: map[any]any{}}, map[string]*Plan{}
 	p.outbox.p, p.windows.p, p.windows.others = p, p, map[Token]*attachment{}
 	p.letters = letters{p: p, waits: map[*letterWait]struct{}{}, groups: map[string]*Group{}}
 	p.movers.init(o.Movers, o.Recover)

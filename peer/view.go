@@ -11,14 +11,14 @@ import (
 // View is a window of another peer as this process sees it.
 type View struct {
 	p      *Peer
-	to     *attachment // nil: there is none, or it was closed. Under Peer.mu
+	to     *attachment // nil: it is not seen, or was closed. Under Peer.mu
 	view   tensor.Strided
 	mapped bool
 	closed bool // Under Peer.mu
 }
 
 // View maps a window of another peer. The handle completes when the owner has answered. Then [View.Strided] tells
-// whether this process sees the window. Close the view in any case. The errors are those of [Peer.Get].
+// whether this process sees the window. Close the view in any case. [Peer.Get] lists the errors.
 func (l Library) View(t Token) (*View, Handle, error) {
 	const op = "view"
 	if err := t.check(op); err != nil {
