@@ -50,7 +50,7 @@ func (p *messaging) prepare(ctx context.Context) (err error) {
 	if p.connected {
 		return nil
 	}
-	if err = p.connect(ctx); err != nil {
+	if err := p.connect(ctx); err != nil {
 		return err
 	}
 	if p.group, err = p.peer.Group("particles", []stepvan.Rank{0, 1}); err != nil {

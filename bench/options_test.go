@@ -160,7 +160,7 @@ func TestMistakesInOptions(t *testing.T) {
 		"p2p answers":      {Options{Workload: P2P, Pull: 16, Node: node}, []string{"--pull 16B differs from --push 8B"}},
 		"bus answers":      {Options{Workload: Bus, Pull: 16, Node: node}, []string{"--pull 16B has no meaning for --workload bus"}},
 		"bus inside":       {Options{Workload: Bus, Van: Mem, Processes: Processes{Apart: true}}, []string{"--apart is about processes"}},
-		"agents of put":    {Options{Workload: Put, Processes: Processes{Apart: true}, Node: node}, []string{"--apart needs --workload bus (got put)"}},
+		"agents of put":    {Options{Workload: Put, Processes: Processes{Apart: true}, Node: node}, []string{"--apart needs --workload bus or particles (got put)"}},
 		"put answers":      {Options{Workload: Put, Pull: 16, Node: node}, []string{"--pull 16B has no meaning for --workload put"}},
 		"refit in process": {Options{Workload: Refit, Van: Mem}, []string{"--workload refit is about processes"}},
 		"refit over RDMA":  {Options{Workload: Refit, Van: RDMA, Node: node}, []string{"--van rdma has no limit"}},

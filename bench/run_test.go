@@ -76,7 +76,6 @@ func TestRuns(t *testing.T) {
 		"refit, sources shared":   {Workload: Refit, Van: Shm, Refit: refit.Spec{Bytes: 4 << 20, Memory: refit.Sources}, Count: 5},
 		"refit, private memory":   {Workload: Refit, Van: Shm, Refit: refit.Spec{Bytes: 4 << 20, Memory: refit.Torch}, Count: 5},
 		"refit of small moves":    {Workload: Refit, Van: Shm, Refit: refit.Spec{Moves: 800}, Count: 20},
-		"particles here":          {Workload: Particles, Van: Shm, Count: 50},
 		"particles apart, shm":    {Workload: Particles, Van: Shm, Processes: Processes{Apart: true}, Count: 50},
 		"bus over shm":            {Workload: Bus, Van: Shm, Count: 50},
 		"bus over tcp":            {Workload: Bus, Push: 100 << 10, Count: 30},
@@ -115,6 +114,15 @@ func TestIdleNodes(t *testing.T) {
 	require.Empty(t, r.Limit)
 	require.Positive(t, r.Details.Waiting)
 	require.Equal(t, int64(1), r.Details.Curve.Count)
+}
+
+// Messages within a process have no limit.
+func TestParticlesOfOnePeer(t *testing.T) {
+	r, err := Run(t.Context(), options(t, Options{Workload: Particles, Van: Shm, Count: 50}))
+	require.NoError(t, err)
+	require.Equal(t, "shm particles 2p 8B/8B", r.Name())
+	require.Positive(t, r.P50)
+	require.Empty(t, r.Limit)
 }
 
 // Each worker exchanges with a server of its own.

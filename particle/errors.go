@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/stepvan/stepvan"
-	"github.com/stepvan/stepvan/internal/text"
 )
 
 // HookError says that a hook has failed. It is a [stepvan.ErrRemote].
@@ -78,6 +77,3 @@ func cut(s string) string {
 	}
 	return "... " + strings.ToValidUTF8(s[len(s)-maxText+8:], "?")
 }
-
-// line is a text for the middle of an error.
-func line(s string) string { return text.Line(s, 200) }

@@ -439,7 +439,6 @@ func TestRandomSchedules(t *testing.T) {
 	}
 	c := newCluster(t, pairtest.Mem(), 2, nil)
 	ids := []particle.ID{0, 1, 2, 3, 4, 5}
-	type plan struct{ Depth, Width, Seed int }
 	walk := func(x *particle.Call, args particle.Value) (particle.Value, error) {
 		depth, seed := int(args.Data[0]), binary.LittleEndian.Uint64(args.Data[1:])
 		r := rand.New(rand.NewPCG(seed, uint64(depth)))
