@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
@@ -102,11 +103,11 @@ func Open(p *peer.Peer, o Options) (*Loop, error) {
 	for i := range o.Devices {
 		l.devices = append(l.devices, &device{loop: l, index: i, chains: map[uint64]counts{}})
 	}
-	if err := h.open(l); err != nil {
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	if err := l.greet(); err != nil {
+		l.cancel()
 		return nil, err
 	}
-	l.ctx, l.cancel = context.WithCancel(context.Background())
-	l.greet()
 	l.unlist = l.lib.OnLost(l.lost)
 	return l, nil
 }
@@ -117,17 +118,21 @@ func (r *remote) init() {
 }
 
 // greet tells the others what this loop has, and reads what they have told before.
-func (l *Loop) greet() {
+func (l *Loop) greet() error {
 	l.mu.Lock()
-	early := l.early
-	l.early = nil
+	defer l.unlock() // frames that come meanwhile are behind the early ones
+	if err := l.hub.open(l); err != nil {
+		return err
+	}
 	for _, r := range l.remotes {
 		r.send(&outgoing{frame: frame{op: opHello, data: l.hello.append(nil)}})
 	}
-	l.unlock()
-	for _, m := range early {
-		l.came(m.from, m.body)
+	for _, m := range l.early {
+		f, err := readFrame(m.body)
+		l.take(m.from, &f, err)
 	}
+	l.early = nil
+	return nil
 }
 
 // Rank is the rank of the peer.
@@ -332,23 +337,28 @@ func (l *Loop) came(from stepvan.Rank, body []byte) {
 	f, err := readFrame(body)
 	l.mu.Lock()
 	defer l.unlock()
+	l.take(from, &f, err)
+}
+
+// take takes a frame, or what is left of it after an error. Under mu.
+func (l *Loop) take(from stepvan.Rank, f *frame, err error) {
 	r := l.remotes[from]
 	if r == nil || r.lost != nil || l.over != nil {
 		if err == nil {
-			discard(l.peer, from, &f, nil)
+			discard(l.peer, from, f, nil)
 		}
 		return
 	}
 	if err != nil {
-		r.refuse(&f, fail(codeInvalid, "the loop of %s: %v", l.name, err))
+		r.refuse(f, fail(codeInvalid, "the loop of %s: %v", l.name, err))
 		return
 	}
-	if err := r.checkAtOnce(&f); err != nil {
-		discard(l.peer, from, &f, nil)
-		r.refuse(&f, err)
+	if err := r.checkAtOnce(f); err != nil {
+		discard(l.peer, from, f, nil)
+		r.refuse(f, err)
 		return
 	}
-	r.handle(f)
+	r.handle(*f)
 }
 
 // refuse answers a frame that is not taken, if somebody waits for that.
@@ -537,11 +547,24 @@ func (l *Loop) Close(ctx context.Context) error {
 
 var errClosed = errs.Closed("this loop was closed")
 
-// bye tells the other loop that this one ends. What it needs is over then, also when this message finds no room: the
-// end of the connection says the same.
+// bye tells the other loop that this one ends. Where there is no room for that, it tries again. Under mu.
 func (r *remote) bye() {
-	f := frame{op: opBye, life: r.loop.life}
-	_ = r.loop.peer.Mail(r.rank, topic, f.append(nil))
+	l := r.loop
+	f := frame{op: opBye, life: l.life}
+	mail := func() bool { return !errors.Is(l.peer.Mail(r.rank, topic, f.append(nil)), stepvan.ErrWouldBlock) }
+	if mail() {
+		return
+	}
+	l.tasks.running++
+	go func() {
+		defer l.opt.Recover()
+		for !mail() {
+			time.Sleep(retryTime)
+		}
+		l.mu.Lock()
+		defer l.unlock()
+		l.tasks.end(l)
+	}()
 }
 
 // checkQuiet wakes Close when nothing runs. Under mu.
