@@ -57,10 +57,10 @@ func (l Library) OnLost(f func(rank stepvan.Rank, err error)) (stop func()) {
 	}
 }
 
-// tellLost tells the watchers of a loss. Under Peer.mu.
-func (r *remote) tellLost(cause error) {
-	for _, w := range r.peer.users.losses {
-		w.f(r.Rank, r.named(cause))
+// tellLost tells the watchers that the connection with a peer has ended. Under Peer.mu.
+func (u *users) tellLost(rank stepvan.Rank, why error) {
+	for _, w := range u.losses {
+		w.f(rank, why)
 	}
 }
 

@@ -84,7 +84,7 @@ func (r *remote) fail(cause error) {
 	r.mail.fail()
 	r.peer.windows.fail(r, cause)
 	r.letters.fail(r.failure("connection", cause))
-	r.tellLost(cause)
+	r.peer.users.tellLost(r.Rank, r.named(cause))
 }
 
 // Connect opens the sessions with peers that have none, and waits for them. Without it, the first operation that names
