@@ -309,6 +309,10 @@ static void refuses_values(void)
 	REFUSED(STEPVAN_STALE, stepvan_group_reduce(worker, NULL, NULL, 1, 0, 0, &n, &error));
 	REFUSED(STEPVAN_STALE, stepvan_group_close(MADE_UP, &error));
 	REFUSED(STEPVAN_STALE, stepvan_agent_close(MADE_UP, 0, &error));
+	REFUSED(STEPVAN_STALE, stepvan_particle_next(MADE_UP, 0, 0, NULL, &error));
+	REFUSED(STEPVAN_STALE, stepvan_particle_wait(MADE_UP, 0, NULL, 0, 0, &error));
+	REFUSED(STEPVAN_STALE, stepvan_particle_release(MADE_UP, &error));
+	REFUSED(STEPVAN_STALE, stepvan_particle_close(MADE_UP, 0, &error));
 	REFUSED(STEPVAN_STALE, stepvan_mailbox_next(MADE_UP, 0, NULL, NULL, 0, &n, &error));
 	REFUSED(STEPVAN_STALE, stepvan_mailbox_notify(0, 1, 1, &error));
 	REFUSED(STEPVAN_STALE, stepvan_mailbox_close(worker, &error));
