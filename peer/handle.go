@@ -108,8 +108,8 @@ func (p *Peer) handle(r *handles.Record[result]) Handle { return Handle{p: p, id
 
 // logUnseen logs an error whose handle was recycled before anybody looked at it. The stop of this node is not worth a
 // line.
-func (p *Peer) logUnseen(r *handles.Record[result], err error) {
+func (o *Options) logUnseen(r *handles.Record[result], err error) {
 	if !errors.Is(err, stepvan.ErrClosed) {
-		p.opt.Log.Error().Err(err).Str("op", r.Value.op).Str("peer", r.Value.peer).Msg("an operation failed, and nobody waited for its handle")
+		o.Log.Error().Err(err).Str("op", r.Value.op).Str("peer", r.Value.peer).Msg("an operation failed, and nobody waited for its handle")
 	}
 }

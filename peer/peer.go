@@ -148,7 +148,7 @@ func New(t *link.Transport, o Options) *Service {
 	p.letters = letters{p: p, waits: map[*letterWait]struct{}{}, groups: map[string]*Group{}}
 	p.movers.init(o.Movers, o.Recover)
 	p.dials.inFlight = make(chan struct{}, o.Dials)
-	p.results = handles.New(t.Engine(), progress.Answer, o.Handles, p.logUnseen)
+	p.results = handles.New(t.Engine(), progress.Answer, o.Handles, p.opt.logUnseen)
 	t.Handle(link.ChannelPeer, sessionHandler{p: p})
 	t.Handle(link.ChannelPeerBulk, bulkHandler{p: p})
 	p.memory.watcher = files.Watch(o.Files, &p.mu, p.fileDropped)
