@@ -14,6 +14,7 @@ import (
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/pairtest"
+	"github.com/stepvan/stepvan/internal/race"
 	"github.com/stepvan/stepvan/peer"
 	"github.com/stepvan/stepvan/tensor"
 )
@@ -56,7 +57,7 @@ func TestBroadcast(t *testing.T) {
 		all := pairtest.NewPeers(t, pairtest.Options{Van: v}, 4)
 		groups := membersOf(t, all, 3, 0, 2)
 		r := rand.New(rand.NewPCG(1, 2))
-		for i, dims := range [][]int64{{0}, {}, {7}, {100, 30}, {3, 300, 100}} {
+		for i, dims := range [][]int64{{0}, {}, {7}, {100, 30}, {3, race.Fewer[int64](300), 100}} {
 			root := i % 3
 			views := make([]tensor.Strided, 3)
 			for k, g := range groups {
@@ -80,7 +81,7 @@ func TestReduce(t *testing.T) {
 		r := rand.New(rand.NewPCG(1, 2))
 		for i, op := range []peer.Merge{peer.Sum, peer.Avg, peer.Max, peer.Min, peer.Product} {
 			d := []tensor.DType{tensor.BFloat16, tensor.Float32}[i%2]
-			dims := [][]int64{{9, 5}, {0}, {3, 300, 300}}[i%3]
+			dims := [][]int64{{9, 5}, {0}, {3, race.Fewer[int64](300), 300}}[i%3]
 			root := i % 3
 			c := mergeCase{op: op, dst: randomView(t, all[groups[root].Ranks()[root]], r, d, dims)}
 			for k, g := range groups {
@@ -109,7 +110,7 @@ func TestManyBroadcasts(t *testing.T) {
 		for i := range views {
 			views[i] = dense(t, all[i], heap, tensor.Float32, 50_000)
 		}
-		for round := range 40 {
+		for round := range race.Fewer(40) {
 			fillNumbers(t, views[round%3], rand.New(rand.NewPCG(uint64(round), 1)))
 			requireNone(t, atAll(groups, func(i int, g *peer.Group) error {
 				return g.Broadcast(pairtest.Context(t), views[i], round%3)

@@ -117,8 +117,11 @@ func (b *letterbox) keep(key string, body []byte) {
 	}
 }
 
-// wake ends a wait for a letter.
+// wake ends a wait for a letter, if nothing has ended it yet.
 func (x *letters) wake(w *letterWait, err error) {
+	if _, waits := x.waits[w]; !waits {
+		return
+	}
 	w.err = err
 	delete(x.waits, w)
 	x.p.link.Engine().Set(&w.event)

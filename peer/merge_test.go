@@ -101,7 +101,7 @@ func TestAPlanConverts(t *testing.T) {
 				for _, to := range []int{0, 1} { // to this process, and to the other one
 					dims := []int64{1 + r.Int64N(20), 1 + r.Int64N(200)}
 					if round == 3 && id%3 == to {
-						dims = []int64{300, 1000} // several chunks
+						dims = []int64{race.Fewer[int64](300), 1000} // several chunks
 					}
 					from, dst := randomView(t, all[0], r, c[0], dims), randomView(t, all[to], r, c[2], dims)
 					fillNumbers(t, from, r)
