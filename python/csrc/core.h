@@ -308,6 +308,24 @@ PyObject *group_close(PyObject *self, PyObject *group);
 PyObject *bus_agent(PyObject *self, arguments args, Py_ssize_t count);
 PyObject *bus_agent_close(PyObject *self, arguments args, Py_ssize_t count);
 
+PyObject *particle_open(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *particle_close(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *particle_create(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *particle_list(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *particle_hook(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *particle_send(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *particle_get(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *particle_wait(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *particle_is_done(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *particle_notify(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *particle_result(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *particle_failure(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *particle_forget(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *particle_next(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *particle_done(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *particle_share(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *particle_views(PyObject *self, arguments args, Py_ssize_t count);
+
 int to_rank(PyObject *object, uint32_t *rank, const char *what, Py_ssize_t index);
 PyObject *peer_mail(PyObject *self, arguments args, Py_ssize_t count);
 PyObject *peer_listen(PyObject *self, arguments args, Py_ssize_t count);

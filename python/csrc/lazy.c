@@ -77,6 +77,24 @@
 	X(int32_t, group_close, (uint64_t group, stepvan_error *error), (group, error), failed(error)) \
 	X(int32_t, agent, (uint64_t node, const char *path, uint64_t queue, uint64_t *agent, stepvan_error *error), (node, path, queue, agent, error), failed(error)) \
 	X(int32_t, agent_close, (uint64_t agent, int64_t timeout_ns, stepvan_error *error), (agent, timeout_ns, error), failed(error)) \
+	X(int32_t, particle_open, (uint64_t node, const stepvan_particle_options *options, uint64_t *loop, stepvan_error *error), (node, options, loop, error), failed(error)) \
+	X(int32_t, particle_close, (uint64_t loop, int64_t timeout_ns, stepvan_error *error), (loop, timeout_ns, error), failed(error)) \
+	X(int32_t, particle_create, (uint64_t loop, uint32_t rank, uint32_t device, uint64_t *particle, uint64_t *future, stepvan_error *error), (loop, rank, device, particle, future, error), failed(error)) \
+	X(int32_t, particle_list, (uint64_t loop, stepvan_particle_place *places, uint64_t capacity, uint64_t *count, stepvan_error *error), (loop, places, capacity, count, error), failed(error)) \
+	X(int32_t, particle_hook, (uint64_t loop, uint64_t particle, const char *name, stepvan_error *error), (loop, particle, name, error), failed(error)) \
+	X(int32_t, particle_release, (uint64_t value, stepvan_error *error), (value, error), failed(error)) \
+	X(int32_t, particle_send, (uint64_t loop, uint64_t call, int64_t from, uint64_t particle, const char *name, const stepvan_particle_value *value, uint64_t owner, uint64_t *future, stepvan_error *error), (loop, call, from, particle, name, value, owner, future, error), failed(error)) \
+	X(int32_t, particle_get, (uint64_t loop, uint64_t call, int64_t from, uint64_t particle, uint64_t *future, stepvan_error *error), (loop, call, from, particle, future, error), failed(error)) \
+	X(int32_t, particle_wait, (uint64_t loop, uint64_t call, const uint64_t *futures, uint64_t count, int64_t timeout_ns, stepvan_error *error), (loop, call, futures, count, timeout_ns, error), failed(error)) \
+	X(int32_t, particle_is_done, (uint64_t loop, uint64_t future, int32_t *done, stepvan_error *error), (loop, future, done, error), failed(error)) \
+	X(int32_t, particle_notify, (uint64_t loop, uint64_t future, uint64_t queue, uint64_t token, stepvan_error *error), (loop, future, queue, token, error), failed(error)) \
+	X(int32_t, particle_result, (uint64_t loop, uint64_t future, stepvan_particle_value *value, stepvan_error *error), (loop, future, value, error), failed(error)) \
+	X(int32_t, particle_failure, (uint64_t loop, uint64_t future, char *text, uint64_t capacity, uint64_t *bytes, stepvan_error *error), (loop, future, text, capacity, bytes, error), failed(error)) \
+	X(int32_t, particle_forget, (uint64_t loop, uint64_t future, stepvan_error *error), (loop, future, error), failed(error)) \
+	X(int32_t, particle_next, (uint64_t loop, uint32_t device, int64_t timeout_ns, stepvan_particle_call *call, stepvan_error *error), (loop, device, timeout_ns, call, error), failed(error)) \
+	X(int32_t, particle_done, (uint64_t loop, uint64_t call, const stepvan_particle_value *value, const char *failure, uint64_t owner, stepvan_error *error), (loop, call, value, failure, owner, error), failed(error)) \
+	X(int32_t, particle_share, (uint64_t loop, uint64_t particle, const stepvan_particle_value *value, uint64_t owner, stepvan_error *error), (loop, particle, value, owner, error), failed(error)) \
+	X(int32_t, particle_views, (uint64_t loop, uint64_t particle, uint64_t *views, stepvan_error *error), (loop, particle, views, error), failed(error)) \
 	X(int32_t, mail, (uint64_t node, uint32_t to, const char *topic, const void *body, uint64_t bytes, stepvan_error *error), (node, to, topic, body, bytes, error), failed(error)) \
 	X(int32_t, listen, (uint64_t node, const char *topic, uint64_t *mailbox, stepvan_error *error), (node, topic, mailbox, error), failed(error)) \
 	X(int32_t, mailbox_next, (uint64_t mailbox, int64_t timeout_ns, uint32_t *from, void *data, uint64_t capacity, uint64_t *bytes, stepvan_error *error), (mailbox, timeout_ns, from, data, capacity, bytes, error), failed(error)) \
