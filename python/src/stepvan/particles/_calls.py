@@ -43,17 +43,17 @@ class Calls(Waitable):
     """The loop of a peer, with one thread or more for each device.
 
     perform: runs a call: (call, kind, name, arguments) to its result.
-    paused, resumed: are called before and after a function waits, with its call.
+    pause, resume: are called before and after a function waits. resume gets what pause has returned.
     show: makes a view of a particle of what came.
     """
 
     def __init__(
-        self, node: Node, devices: int, perform: Callable[[Call, int, str, Any], Any], paused: Callable[[Call], None],
-        resumed: Callable[[Call], None], show: Callable[[int, _wire.Value], Any], *, driver: int = 0, allow_pickle: bool = False,
+        self, node: Node, devices: int, perform: Callable[[Call, int, str, Any], Any], pause: Callable[[], Any],
+        resume: Callable[[Any], None], show: Callable[[int, _wire.Value], Any], *, driver: int = 0, allow_pickle: bool = False,
         key: bytes | None = None,
     ) -> None:  # fmt: skip
         self.node = node
-        self._perform, self._paused, self._resumed, self._show = perform, paused, resumed, show
+        self._perform, self._pause, self._resume, self._show = perform, pause, resume, show
         self.allow_pickle = allow_pickle
         self.number = _core.particle_open(node.number, devices, int(allow_pickle), driver, None, key)
         self._current = threading.local()
@@ -118,11 +118,11 @@ class Calls(Waitable):
             lonely = self._idle[call.device] == 0
         if lonely:
             self._add_thread(call.device)
-        self._paused(call)
+        paused = self._pause()
         try:
             _core.particle_wait(self.number, call.number, waiting, timeout)
         finally:
-            self._resumed(call)
+            self._resume(paused)
 
     def result(self, future: int) -> Any:
         """The value of a future that is done; it raises its error."""

@@ -71,7 +71,7 @@ def alone() -> Node:
     until = time.monotonic() + _START
     hosted = _Scheduler("127.0.0.1", 0, 1, until)
     try:
-        node = _Joined({**_settings("peer", "127.0.0.1", hosted.port, 1, 0), "DMLC_LOCAL": "1"}, _START)
+        node = _Joined(_settings("peer", "127.0.0.1", hosted.port, 1, 0), _START)
     except BaseException as error:
         hosted.give_up(error)
         raise

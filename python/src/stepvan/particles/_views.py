@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -29,9 +29,10 @@ class Publication:
         tensors = [*parameters, *module.buffers()]
         present = [p.grad is not None for p in parameters]
         tensors += [p.grad for p in parameters if p.grad is not None]
-        rows, end = [], 0
+        rows: list[tuple[str, list[int], int]] = []
+        end = 0
         for t in tensors:
-            rows.append([str(t.dtype).removeprefix("torch."), list(t.shape), end])
+            rows.append((str(t.dtype).removeprefix("torch."), list(t.shape), end))
             end += -(-t.numel() * t.element_size() // _ALIGNMENT) * _ALIGNMENT
         if self._block is None or self._block.numel() != end:
             self._block = self._node.empty(end, torch.uint8)
@@ -79,7 +80,7 @@ class Template:
         self._parameters = [torch.nn.Parameter(torch.empty(0), requires_grad=False) for _ in parameters]
         self._buffers = [torch.empty(0) for _ in buffers]
         holes = [*self._parameters, *self._buffers]
-        memo = {id(t): hole for t, hole in zip([*parameters, *buffers], holes, strict=True)}
+        memo: dict[int, Any] = {id(t): hole for t, hole in zip([*parameters, *buffers], holes, strict=True)}
         memo.update({id(p.grad): None for p in parameters if p.grad is not None})
         self._module = copy.deepcopy(module, memo)
 
@@ -101,7 +102,8 @@ class Template:
         return copy.deepcopy(self._module, memo)
 
 
-_plainly: Callable[[], Any] = getattr(torch._C, "DisableTorchFunctionSubclass", torch._C.DisableTorchFunction)
+_torch: Any = torch
+_plainly: Any = getattr(_torch._C, "DisableTorchFunctionSubclass", None) or _torch._C.DisableTorchFunction
 _changing = {"__setitem__", "__set__", "__delete__", "set_", "resize_", "__idiv__", "__ilshift__", "__irshift__", "__iand__", "__ior__", "__ixor__"}
 _changing |= {f"__i{name}__" for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul")}
 

@@ -24,11 +24,12 @@ except ImportError as error:
 
 PICKLED = 1  # the flag of the library
 
-_TENSOR, _TUPLE, _FUNCTION, _MESSAGE, _NUMPY, _SET, _COMPLEX, _TORCH, _PARAMETER, _PAIRS = range(1, 11)
+_TENSOR, _TUPLE, _FUNCTION, _MESSAGE, _NUMPY, _SET, _COMPLEX, _TORCH, _PAIRS = range(1, 10)
 _encoder = msgspec.msgpack.Encoder()
 _packed = _encoder.encode
 _plain = (type(None), bool, int, float, str, bytes)
 _kinds = {name: getattr(messages, name) for name in messages.__all__}
+_functions = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, type(torch.sin), type(torch.Tensor.add), type)
 _DEEPEST = 200  # containers within containers
 
 Value = tuple[bytes, list[Any], int]
@@ -63,6 +64,8 @@ def decode(what: str, value: Value, allow_pickle: bool = False) -> Any:
         if not allow_pickle:
             raise NotSupportedError(f"{what}: it is pickled, and this loop does not allow that: open it with allow_pickle=True")
         return pickle.loads(data)
+    if not data and not tensors:
+        return None
     try:
         return msgspec.msgpack.Decoder(ext_hook=_Reader(what, tensors)).decode(data)
     except (msgspec.MsgspecError, RecursionError, TypeError, ValueError, IndexError) as error:
@@ -100,7 +103,7 @@ def _pack_tensor(what: str, value: torch.Tensor, tensors: list[Any]) -> msgspec.
         raise InvalidError(f"{what}: a tensor has the layout {value.layout} on {value.device}: only dense tensors with elements are sent")
     plain = value.detach().cpu().resolve_conj().resolve_neg()
     tensors.append(plain if all(s >= 0 for s in plain.stride()) else plain.contiguous())
-    return _ext(_PARAMETER if isinstance(value, torch.nn.Parameter) else _TENSOR, len(tensors) - 1)
+    return _ext(_TENSOR, len(tensors) - 1)
 
 
 def _pack_other(what: str, value: Any, tensors: list[Any], depth: int) -> Any:
@@ -118,7 +121,7 @@ def _pack_other(what: str, value: Any, tensors: list[Any], depth: int) -> Any:
     if kind.__name__ in _kinds and kind is _kinds[kind.__name__]:
         fields = {field.name: _pack(f"{what}: {field.name}", getattr(value, field.name), tensors, depth + 1) for field in dataclasses.fields(value)}
         return _ext(_MESSAGE, [kind.__name__, fields])
-    if callable(value):
+    if isinstance(value, _functions):
         return _ext(_FUNCTION, list(name_of(what, value)))
     raise InvalidError(
         f"{what}: {cut(value)} cannot be sent: send tensors, numbers, text, bytes, containers of these, or functions of modules; "
@@ -146,9 +149,8 @@ class _Reader:
         value = msgspec.msgpack.Decoder(ext_hook=self).decode(data)
         if code == _TUPLE:
             return tuple(value)
-        if code in (_TENSOR, _PARAMETER):
-            tensor = self._tensor(value)
-            return torch.nn.Parameter(tensor, requires_grad=tensor.is_floating_point()) if code == _PARAMETER else tensor
+        if code == _TENSOR:
+            return self._tensor(value)
         if code == _PAIRS:
             return dict(map(tuple, value))
         if code == _FUNCTION:
@@ -191,18 +193,19 @@ def name_of(what: str, function: Any) -> tuple[str, str]:
 
     InvalidError: it has none: it is a lambda, a closure, or a method of an object.
     """
-    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None) or getattr(function, "__name__", None)
-    if not isinstance(module, str) or not isinstance(name, str):
-        where = getattr(torch, getattr(function, "__name__", "") or "", None)
-        if where is function:  # a builtin of torch
-            return "torch", function.__name__
-        raise InvalidError(f"{what}: {cut(function)} cannot be sent: it is an object, not a function of a module")
-    if "<" in name or isinstance(function, types.MethodType):
-        kind = "a lambda" if "<lambda>" in name else "a method of an object" if isinstance(function, types.MethodType) else "a function within a function"
-        raise InvalidError(f"{what}: {module}.{name} cannot be sent: it is {kind}: define a function in a module that both processes have loaded")
-    if _look_up(module, name) is not function:
-        raise InvalidError(f"{what}: {module}.{name} cannot be sent: that name does not mean this function: define it in a module that both processes have loaded")
-    return module, name
+    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
+    short = getattr(function, "__name__", None)
+    for place in ((module, name), ("torch", short)):  # builtins of torch have names of its inside
+        if isinstance(place[0], str) and isinstance(place[1], str) and _look_up(*place) is function:
+            return place[0], place[1]
+    if isinstance(function, types.MethodType | types.BuiltinMethodType):
+        kind = "a method of an object"
+    elif isinstance(name, str) and "<" in name:
+        kind = "a lambda" if name.endswith("<lambda>") else "a function within a function"
+    else:
+        kind = "no function that its module has under this name"
+    shown = f"{module}.{name}" if isinstance(name, str) else cut(function)
+    raise InvalidError(f"{what}: {shown} cannot be sent: it is {kind}: define a function in a module that both processes have loaded")
 
 
 def function_of(what: str, module: Any, name: Any) -> Any:

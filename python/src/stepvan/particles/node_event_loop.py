@@ -13,6 +13,7 @@ import torch
 from stepvan import _core
 from stepvan._errors import BusyError, InvalidError, cut
 from stepvan._local import Local
+from stepvan._node import Node
 from stepvan.particles import _wire, messages
 from stepvan.particles._calls import SHARE, Call, Calls, Job
 from stepvan.particles._held import _seeding
@@ -55,6 +56,10 @@ class NodeEventLoop(Local, Waitable):
     methods. As a context manager the loop closes at the end.
     """
 
+    in_queue: Any
+    out_queue: Any
+    _own_node: Node | None
+
     def __init__(
         self, mk_module: Callable[..., Any], args: Sequence[Any], in_queue: Any, out_queue: Any, rank: int, devices: Any,
         cache_size: int, view_size: int,
@@ -86,14 +91,14 @@ class NodeEventLoop(Local, Waitable):
         if not isinstance(view_size, int) or isinstance(view_size, bool) or view_size < 1:
             raise InvalidError(f"view_size is {cut(view_size)}: it must be a number of views from 1 on")
         self.mk_module, self.args = mk_module, args
-        self.in_queue: Any = None
-        self.out_queue: Any = None
+        self.in_queue = self.out_queue = None
         self.rank = node.peer.rank if node.peer is not None else 0
         self.devices = nodes.devices
         self.cache_size, self.view_size = cache_size, view_size
         self.particle_caches = {d: ParticleCache(mk_module, args, cache_size, d, threading.RLock()) for d in self.devices}
         self._node = node
-        self._own_node: Node | None = None
+        self._own_node = None
+        self._here = threading.local()  # the particle that this thread has pinned
         self._local: dict[int, _Resident] = {}
         self._template: Template | None = None
         self._template_lock = threading.Lock()
@@ -294,27 +299,30 @@ class NodeEventLoop(Local, Waitable):
         try:
             yield module
         finally:
-            resident.cache.unpin(resident.pid)
+            self._leave()
 
     def _enter(self, resident: _Resident) -> Any:
         self._withdraw(resident)
         module = resident.cache.try_read(resident.pid, pin=True)
         if module is None:
             raise BusyError(f"particle {resident.pid}: its position on device {resident.device} has a pinned particle: unpin it")
+        self._here.pinned = resident
         return module
 
-    def _pause(self, call: Call) -> None:
-        """A function waits: others may have its place on the device."""
-        resident = self._local.get(call.pid)
-        if resident is not None and resident.cache.try_pin(resident.pid):
-            for _ in range(2):
-                resident.cache.unpin(resident.pid)
+    def _leave(self) -> Any:
+        pinned, self._here.pinned = getattr(self._here, "pinned", None), None
+        if pinned is not None:
+            pinned.cache.unpin(pinned.pid)
+        return pinned
 
-    def _resume(self, call: Call) -> None:
+    def _pause(self) -> Any:
+        """A function waits: others may have its place on the device."""
+        return self._leave()
+
+    def _resume(self, paused: Any) -> None:
         """The wait is over: the module of the function comes back to its device."""
-        resident = self._local.get(call.pid)
-        if resident is not None:
-            self._enter(resident)
+        if paused is not None:
+            self._enter(paused)
 
     # Views.
 
