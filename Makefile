@@ -29,7 +29,7 @@ PGO ?= $(CURDIR)/cmd/stepvan/default.pgo
 PREFIX  ?= /usr/local
 DESTDIR ?=
 
-.PHONY: help build capi install compat demo demo-torch demo-refit demo-replay test race test-rdma test-cuda bench-cuda oracle check lint docs wheel installed-wheel pytest pytest-asan pyexamples bench pgo gobench fuzz fuzz-short soak soak-peers stress clean FORCE
+.PHONY: help build capi install compat demo demo-torch demo-refit demo-replay demo-particles test race test-rdma test-cuda bench-cuda oracle check lint docs wheel installed-wheel pytest pytest-asan pyexamples bench pgo gobench fuzz fuzz-short soak soak-peers stress clean FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +66,8 @@ demo-refit: installed-wheel ## train a real transformer in two processes, and se
 
 demo-replay: installed-wheel ## two collectors and a learner, which trains on their rows, each in a process of its own
 	$(VENV)/bin/python examples/replay/demo.py
+demo-particles: installed-wheel ## an ensemble, SWAG and SVGD of particles in two processes, with the bits of one
+	$(VENV)/bin/python examples/particles/demo.py
 
 test: ## run the tests
 	$(GO) test -timeout $(TEST_TIMEOUT) $(PKG)
@@ -152,7 +154,7 @@ test-cuda: ## test the installed package on a device of CUDA: PYTHON is an inter
 bench-cuda: ## measure exchanges of tensors of CUDA, and copies of batches, beside their limits
 	scripts/cuda/run.sh bench
 
-pyexamples: installed-wheel ## test the examples in Python: programs of StepMesh, the model split in torch, the refit
+pyexamples: installed-wheel ## test the examples in Python: programs of StepMesh, the model split in torch, the refit, the tensor bus, particles
 	scripts/python.sh examples
 
 clean: ## remove what was built and installed here

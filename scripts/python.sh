@@ -61,7 +61,7 @@ test)
 examples)
 	installed
 	"$python" -m pytest -q -p no:cacheprovider -n "$workers" --dist worksteal --durations=5 \
-		examples/stepmesh examples/torch examples/refit examples/bus examples/replay
+		examples/stepmesh examples/torch examples/refit examples/bus examples/replay examples/particles
 	;;
 asan) scripts/python-asan.sh short ;;
 *)
