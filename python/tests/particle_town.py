@@ -1,6 +1,7 @@
 """What tests of particles share: modules and functions that all processes find by name, and loops of several nodes."""
 
 import threading
+import time
 
 import torch
 
@@ -51,7 +52,12 @@ def relay(particle, other, msg, *args):
     return particle.send(other, msg, *args).wait()
 
 
-RECEIVE = {f.__name__: f for f in (train, where, echo, pass_on, see, fail, relay)}
+def hold(particle):
+    """Stays as long as its process."""
+    time.sleep(600)
+
+
+RECEIVE = {f.__name__: f for f in (train, where, echo, pass_on, see, fail, relay, hold)}
 
 
 class Town:

@@ -6,18 +6,20 @@ import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from stepvan._errors import ClosedError, Error, InvalidError, PeerLostError, TimeoutError, cut
+import torch
+
+from stepvan._errors import Error, InvalidError, cut
 from stepvan._local import Local
 from stepvan.particles import messages
 from stepvan.particles._nodes import Nodes, nodes_of
-from stepvan.particles.node_event_loop import NodeEventLoop, check_name
+from stepvan.particles.node_event_loop import NodeEventLoop
 from stepvan.particles.pfuture import PFuture
 from stepvan.particles.waitable import Waitable
 
 __all__ = ["Nodes", "PusH", "serve"]
 
 _DRIVER = 0  # the rank of the peer that makes particles
-_END = "stepvan.particles.end"  # the topic of the mail by which the driver ends the other loops
+_END = 0x7061727469636C65  # the tag of the transfer by which the driver ends another loop; it fails when the driver dies
 _PATIENCE = 30.0  # seconds
 
 
@@ -44,6 +46,7 @@ class PusH(Local, Waitable):
             raise
         self._node = node
         self._places: dict[int, tuple[int, int]] = {}
+        self._ended = False
 
     def p_create(
         self, mk_optim: Callable[[Any], Any] | None, mk_scheduler: Callable[[Any], Any] | None = None, prior: bool = False,
@@ -122,10 +125,11 @@ class PusH(Local, Waitable):
 
     def _end(self, timeout: float | None, error: BaseException | None) -> None:
         peer = self._node.peer
-        for rank in range(peer.size if peer is not None else 0):
+        for rank in range(peer.size if peer is not None and not self._ended else 0):
             if rank != self.nel.rank and peer is not None:
                 with contextlib.suppress(Error):  # one that has ended needs no word
-                    peer.mail(rank, _END, b"")
+                    peer.send(torch.ones(1, dtype=torch.uint8), to=rank, tag=_END)
+        self._ended = True
         try:
             self.nel.close(timeout)
         except Error as failed:
@@ -157,17 +161,6 @@ def serve(mk_module: Callable[..., Any], *args: Any, cache_size: int = 4, view_s
             raise InvalidError(f"serve: this process has the rank {_DRIVER}: it is the driver, which makes a PusH")
         loop = NodeEventLoop.on(node, nodes, mk_module, args, cache_size, view_size, _DRIVER)
         try:
-            with peer.listen(_END) as box:
-                while True:
-                    try:
-                        if box.get(0.2).source == _DRIVER:
-                            break
-                    except TimeoutError:
-                        if all((other.role, other.rank) != ("peer", _DRIVER) for other in node.peers):
-                            lost = PeerLostError(f"particles: peer {_DRIVER}, the driver, died or left")
-                            lost.subject = f"peer {_DRIVER}"
-                            raise lost from None
-        except ClosedError:  # this process has closed its node
-            pass
+            peer.recv(torch.empty(1, dtype=torch.uint8), source=_DRIVER, tag=_END).wait()
         finally:
             loop.close(_PATIENCE)
