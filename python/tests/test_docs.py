@@ -1,4 +1,4 @@
-"""The programs of docs/python.md, docs/peers.md and docs/tensor-bus.md."""
+"""The programs of docs/python.md, docs/peers.md, docs/tensor-bus.md and docs/particles.md."""
 
 import re
 import subprocess
@@ -91,3 +91,12 @@ def test_links_lead_somewhere():
     for page in (*(REPOSITORY / "docs" / name for name in ("python.md", "peers.md", "tensor-bus.md")), REPOSITORY / "README.md"):
         for link in re.findall(r"\]\(([\w./-]+)\)", page.read_text()):
             assert (page.parent / link).exists(), link
+
+
+def test_particles(tmp_path):
+    page = (REPOSITORY / "docs" / "particles.md").read_text()
+    (program,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (shown,) = re.findall(r"^It prints `(.*)`\.$", page, re.MULTILINE)
+    (tmp_path / "particles.py").write_text(program)
+    done = subprocess.run([sys.executable, "particles.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.stdout == shown + "\n", done.stderr
