@@ -86,6 +86,66 @@ def test_views_show_one_moment(town):
     assert t.push.p_launch(a, "see", a).wait()[1] == [None, None], "a parameter without a gradient has none"
 
 
+class Odd(torch.nn.Module):
+    """Buffers, numbers of no dimension, a sparse gradient, a tied parameter, and a reference beside the tree of modules."""
+
+    def __init__(self, lock=False):
+        super().__init__()
+        self.table = torch.nn.Embedding(5, 3, sparse=True)
+        self.norm = torch.nn.BatchNorm1d(3)
+        self.last = torch.nn.Linear(3, 5, bias=False)
+        self.last.weight = self.table.weight if not lock else self.last.weight
+        self.scale = torch.nn.Parameter(torch.tensor(2.0, dtype=torch.float64))
+        self.beside = [self.last]
+        self.lock = threading.Lock() if lock else None
+
+    def forward(self, i):
+        return self.beside[0](self.norm(self.table(i))) * self.scale
+
+
+def odd_gradient(particle):
+    torch.nn.functional.embedding(torch.tensor([1, 1, 2]), particle.module.table.weight, sparse=True).sum().backward()
+    particle.module(torch.tensor([0, 1, 2]))
+
+
+def test_views_of_modules_of_many_kinds(town):
+    t = town(Odd)
+    a, b = (t.push.p_create(None, train_key=i, device=i, receive={"go": odd_gradient, "hand": hand_over}) for i in range(2))
+    for pid, other in ((a, b), (b, a)):
+        t.push.p_launch(pid, "go").wait()
+        module = t.push.nel.get(-1, pid).wait().view()
+        assert module.table.weight is module.last.weight is module.beside[0].weight
+        assert module.table.weight.grad[:, 0].tolist() == [0, 2, 1, 0, 0] and module.scale.item() == 2 and module.scale.grad is None
+        assert module.norm.num_batches_tracked.item() == 1
+        module(torch.tensor([0, 1, 2]))  # which changes the buffers of the view alone
+        assert t.push.nel.get(-1, pid).wait().view().norm.num_batches_tracked.item() == 1
+        torch.manual_seed(pid)
+        want = [p.detach() for p in Odd().parameters()]
+        for got in (t.push.p_launch(other, "hand", pid).wait(), t.push.p_parameters(pid)):
+            assert all(type(p) is torch.Tensor and torch.equal(p, q) for p, q in zip(got, want, strict=True))
+
+
+def hand_over(particle, other):
+    return list(particle.get(other).wait().view().parameters())  # as they are: the library copies them
+
+
+def test_a_module_that_cannot_be_copied_has_no_view(town):
+    t = town(Odd, True)
+    a, b = (t.push.p_create(None, device=i, receive=RECEIVE) for i in range(2))
+    for pid in (a, b):
+        assert t.push.p_launch(pid, "echo", 1).wait() == (1,)
+        with pytest.raises(stepvan.InvalidError, match="view: Odd cannot be copied .*lock"):
+            t.push.nel.get(-1, pid).wait().view()
+
+
+def test_a_module_without_parameters(town):
+    t = town(torch.nn.Tanh)
+    a, b = (t.push.p_create(None, device=i, receive=RECEIVE) for i in range(2))
+    for pid in (a, b):
+        assert list(t.push.nel.get(-1, pid).wait().view().parameters()) == [] == t.push.p_parameters(pid)
+        assert torch.equal(t.push.nel.forward(pid, X).wait(), X.tanh())
+
+
 def test_views_are_only_for_reading(town):
     t = town()
     a, b = t.create(2)
@@ -252,7 +312,7 @@ def test_random_schedules(town):
     t = town(cache_size=1)
     pids = t.create(3)
     rng = random.Random(5)
-    for _ in range(25):
+    for _ in range(100):
         paths = [[rng.choice(pids) for _ in range(rng.randrange(2, 6))] for _ in range(6)]
         launched = [t.push.p_launch(path[0], "pass_on", path[1:]) for path in paths]
         more = [t.push.p_launch(pid, "train", X, Y, 1) for pid in pids]
@@ -482,7 +542,7 @@ def test_views_are_released(town):
     view = t.push.nel.get(-1, b).wait()
     again = t.push.nel.get(-1, b).wait()
     if b in t.push.nel._local:
-        assert again is view, "the same memory is the same view"
+        assert again._parts is view._parts and again.view() is not view.view(), "the same memory, shown once"
         assert stepvan._core.particle_views(t.push.nel._calls.number, b) > 0
     gone = weakref.ref(view)
     del view, again

@@ -67,7 +67,7 @@ def uninstall(*names: str) -> None:
 
 
 def _place(name: str) -> str | None:
-    """Where the package is that a program would import under a name; None: there is none."""
+    """Where the package is that a program would import under a name; None: nowhere."""
     if name in sys.modules:
         return str(getattr(sys.modules[name], "__file__", None) or "loaded already")
     spec = importlib.util.find_spec(name)

@@ -70,9 +70,9 @@ class Calls(Waitable):
 
     # What programs and functions of particles begin.
 
-    def send(self, sender: int, pid: int, name: str, args: Any, what: str | None = None) -> int:
-        """Sends a message with its arguments, and returns the number of the future. what: names the arguments in errors."""
-        data, tensors, flags = _wire.encode(what or f"{name} to particle {pid}", args, self.allow_pickle)
+    def send(self, sender: int, pid: int, name: str, args: Any) -> int:
+        """Sends a message with its arguments, and returns the number of the future."""
+        data, tensors, flags = _wire.encode(f"{name} to particle {pid}", args, self.allow_pickle)
         return _core.particle_send(self.number, self._call_number(), sender, pid, name, data, tensors, flags)
 
     def give(self, sender: int, pid: int, job: Job) -> int:
@@ -168,7 +168,7 @@ class Calls(Waitable):
             self._given.pop(found[0], None)
         try:
             _core.particle_forget(self.number, fid)
-        except Error:  # it ended with its loop
+        except Exception:  # it ended with its loop, or the interpreter ends
             pass
 
     # The threads.

@@ -28,7 +28,7 @@ class Publication:
         parameters = list(module.parameters())
         tensors = [*parameters, *module.buffers()]
         present = [p.grad is not None for p in parameters]
-        tensors += [p.grad for p in parameters if p.grad is not None]
+        tensors += [p.grad.to_dense() if p.grad.layout is not torch.strided else p.grad for p in parameters if p.grad is not None]
         rows: list[tuple[str, list[int], int]] = []
         end = 0
         for t in tensors:
@@ -42,7 +42,7 @@ class Publication:
         return msgspec.msgpack.encode([len(parameters), present, rows]), [self._block]
 
     def leave(self) -> None:
-        """Leaves the memory to those who see it. The next copy is made in other memory."""
+        """Leaves the memory to the views of it. The next copy is made in other memory."""
         self._block = None
 
 
@@ -82,7 +82,10 @@ class Template:
         holes = [*self._parameters, *self._buffers]
         memo: dict[int, Any] = {id(t): hole for t, hole in zip([*parameters, *buffers], holes, strict=True)}
         memo.update({id(p.grad): None for p in parameters if p.grad is not None})
-        self._module = copy.deepcopy(module, memo)
+        try:
+            self._module = copy.deepcopy(module, memo)
+        except Exception as error:
+            raise InvalidError(f"view: {type(module).__name__} cannot be copied ({type(error).__name__}: {error}): let it have __deepcopy__") from None
 
     def module(self, parameters: Sequence[Any], grads: Sequence[Any], buffers: Sequence[Any]) -> Any:
         """A module that shows a view. Its parameters and gradients are only for reading, its buffers are copies."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -92,7 +93,7 @@ class NodeEventLoop(Local, Waitable):
             raise InvalidError(f"view_size is {cut(view_size)}: it must be a number of views from 1 on")
         self.mk_module, self.args = mk_module, args
         self.in_queue = self.out_queue = None
-        self.rank = node.peer.rank if node.peer is not None else 0
+        self.rank = self._node_rank = node.peer.rank if node.peer is not None else 0
         self.devices = nodes.devices
         self.cache_size, self.view_size = cache_size, view_size
         self.particle_caches = {d: ParticleCache(mk_module, args, cache_size, d, threading.RLock()) for d in self.devices}
@@ -100,6 +101,7 @@ class NodeEventLoop(Local, Waitable):
         self._own_node = None
         self._here = threading.local()  # the particle that this thread has pinned
         self._local: dict[int, _Resident] = {}
+        self._remote: set[int] = set()  # particles that are known to exist; none ever ends
         self._template: Template | None = None
         self._template_lock = threading.Lock()
         self._views: dict[int, tuple[weakref.ref[ParticleView], bytes, int]] = {}  # by particle, the oldest first
@@ -115,7 +117,7 @@ class NodeEventLoop(Local, Waitable):
         return [pid for pid, _, _ in _core.particle_list(self._calls.number)]
 
     def forward(self, pid: int, x: Any, *args: Any) -> PFuture:
-        """Calls the module of a particle with x and args. Where the particle is in this process, the value has its graph."""
+        """Calls the module of a particle with x and args. In the process of the particle, the value has its graph."""
         return self._begin(pid, ".forward", (x, *args))
 
     def step(self, pid: int, loss_fn: Callable[..., Any], data: Any, label: Any, *args: Any) -> PFuture:
@@ -131,7 +133,7 @@ class NodeEventLoop(Local, Waitable):
         return self._begin(pid, ".zero_grad", ())
 
     def scheduler_step(self, pid: int, *args: Any) -> PFuture:
-        """A step of the scheduler of the learning rate. Without a scheduler nothing happens. The arguments are not used."""
+        """A step of the scheduler of the learning rate, if there is one. The arguments are not used."""
         return self._begin(pid, ".scheduler_step", ())
 
     def parameters(self, pid: int) -> PFuture:
@@ -170,7 +172,7 @@ class NodeEventLoop(Local, Waitable):
             self._tell(pid, ".register", message).wait()
 
     def wait(self, pfutures: Sequence[PFuture]) -> list[Any]:
-        """Waits for futures, and returns their values in the same order. The error of the first that failed is raised."""
+        """Waits for futures, and returns their values in the same order. It raises the first error."""
         listed = list(pfutures)
         for future in listed:
             if not isinstance(future, PFuture):
@@ -231,9 +233,10 @@ class NodeEventLoop(Local, Waitable):
         return PFuture(self, -1, pid, self._calls.send(-1, pid, name, [message]))
 
     def _known(self, pid: Any) -> None:
-        if pid in self._local:
+        if type(pid) is int and (pid in self._local or pid in self._remote):
             return
-        if type(pid) is not int or pid not in self.particles():
+        self._remote.update(self.particles())
+        if type(pid) is not int or pid not in self._remote:
             raise InvalidError(f"particle {cut(pid)}: there is none: give an ID of particles()")
 
     # Making particles.
@@ -244,7 +247,7 @@ class NodeEventLoop(Local, Waitable):
             check_name(msg)
             if not callable(fn):
                 raise InvalidError(f"receive: {msg} has {cut(fn)}: it must be a function")
-        here = rank == self.rank
+        here = rank == self._node_rank
         if not here:  # before anything is sent
             _wire.encode("create", [message], self._calls.allow_pickle)
         pid, future = _core.particle_create(self._calls.number, rank, index)
@@ -260,7 +263,7 @@ class NodeEventLoop(Local, Waitable):
         device = self.devices[call.device]
         cache = self.particle_caches[device]
         module = cache.create(call.pid, message.mk_optim, message.mk_scheduler, message.prior, message.train_key)
-        with self._template_lock:
+        with self._template_lock, contextlib.suppress(InvalidError):  # which the first view raises
             if self._template is None:
                 self._template = Template(module)
         self._local[call.pid] = _Resident(call.pid, device, call.device, cache, message.state, Publication(self._node))
@@ -345,16 +348,16 @@ class NodeEventLoop(Local, Waitable):
         address = tensors[0].data_ptr() if tensors else 0
         with self._template_lock:
             known = self._views.pop(pid, None)
-            view = known[0]() if known is not None and known[1:] == (data, address) else None
-            if view is None:  # memory that somebody sees does not change, so the same address means the same content
-                view = ParticleView(pid, self._shape, unpack(data, tensors))
+            before = known[0]() if known is not None and known[1:] == (data, address) else None
+            # Memory that somebody sees does not change, so the same address means the same content.
+            view = ParticleView(pid, self._shape, unpack(data, tensors) if before is None else before._parts)
             self._views[pid] = weakref.ref(view), data, address
             while len(self._views) > self.view_size:
                 del self._views[next(iter(self._views))]
         return view
 
     def _shape(self) -> Template:
-        """What views are made of. A process without particles makes a module for it, and takes no random numbers for that."""
+        """What views are made of. A process without particles makes a module for it, and takes no random numbers."""
         with self._template_lock:
             if self._template is None:
                 with _seeding, torch.random.fork_rng(devices=[]):
@@ -431,12 +434,12 @@ class NodeEventLoop(Local, Waitable):
         """Begins what a message asks for. Returns its future, and what makes the acknowledgement of the result."""
         match m:
             case messages.ReceiveParticleInitPDMSG():
-                wanted = m.pid
+                following = len(self.particles())
+                if m.pid != following:
+                    raise InvalidError(f"particle {cut(m.pid)}: IDs are sequential: the next one is {following}")
                 if m.device not in self.devices:
                     raise InvalidError(f"device is {cut(m.device)}: this loop has {self.devices}")
-                made = self.create(m, self.rank, self.devices.index(m.device))
-                if made != wanted:
-                    raise InvalidError(f"particle {cut(wanted)}: IDs are sequential: this one is {made}")
+                self.create(m, self._node_rank, self.devices.index(m.device))
                 return None, lambda _: messages.ReceiveParticleInitAckPDMSG()
             case messages.ReceiveRegisterPDMSG():
                 self.register_receive(m.pid, m.msg, m.fn, m.state)
@@ -452,7 +455,7 @@ class NodeEventLoop(Local, Waitable):
             case messages.ReceiveFuncMSG():
                 return self.send(None, m.pid_fid[0], m.pid, m.msg_name, *m.args), lambda _: messages.ReceiveFuncAckMSG()
             case messages.ReceiveGetMSG():
-                return self.get(m.pid_caller, m.pid), lambda view: messages.ReceiveGetAckMSG(m.pid_fid[1], m.pid, *view._parts[:2])
+                return self.get(m.pid_caller, m.pid), lambda view: _acknowledgement(m, view)
         raise InvalidError(f"message: {cut(m)}: a driver sends no such message")
 
 
@@ -465,6 +468,11 @@ _operations: dict[str, Callable[..., Any]] = {
     ".save": NodeEventLoop._save,
     ".register": NodeEventLoop._registered,
 }
+
+
+def _acknowledgement(m: messages.ReceiveGetMSG, view: ParticleView) -> messages.ReceiveGetAckMSG:
+    parameters, grads, _ = view._parts
+    return messages.ReceiveGetAckMSG(m.pid_fid[1], m.pid, [p.clone() for p in parameters], [None if g is None else g.clone() for g in grads])
 
 
 def check_name(msg: Any) -> None:

@@ -85,7 +85,7 @@ class ParticleView(Local):
         self._module: Any = None
 
     def view(self) -> torch.nn.Module:
-        """A module with the parameters and gradients of the particle. They are only for reading: ``clone`` them to write.
+        """A module with the parameters and gradients of the particle. They are only for reading: write to a ``clone``.
 
         Buffers are copies. InvalidError: something writes to a parameter.
         """

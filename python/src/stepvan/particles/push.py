@@ -68,7 +68,7 @@ class PusH(Local, Waitable):
             raise InvalidError(f"receive is {cut(receive)}: it must be a dict of functions by the names of messages")
         rank, index = self._place(device)
         own = dict(state) if type(state) is dict and not state else state  # the default is one object for all calls
-        number = self.nel.devices[index] if rank == self.nel.rank else index
+        number = self.nel.devices[index] if rank == _DRIVER else index
         message = messages.ReceiveParticleInitPDMSG(number, self.num_particles(), mk_optim, mk_scheduler, prior, train_key, dict(receive), own)
         pid = self.nel.create(message, rank, index)
         self._places[pid] = rank, index
@@ -82,7 +82,7 @@ class PusH(Local, Waitable):
             case int() if type(device) is int and 0 <= device < size * many:
                 return divmod(device, many)
             case (int(rank), int(number)) if type(rank) is type(number) is int and 0 <= rank < size and number >= 0:
-                if rank != self.nel.rank:
+                if rank != _DRIVER:
                     return rank, number
                 if number in self.nel.devices:
                     return rank, self.nel.devices.index(number)
@@ -126,7 +126,7 @@ class PusH(Local, Waitable):
     def _end(self, timeout: float | None, error: BaseException | None) -> None:
         peer = self._node.peer
         for rank in range(peer.size if peer is not None and not self._ended else 0):
-            if rank != self.nel.rank and peer is not None:
+            if rank != _DRIVER and peer is not None:
                 with contextlib.suppress(Error):  # one that has ended needs no word
                     peer.send(torch.ones(1, dtype=torch.uint8), to=rank, tag=_END)
         self._ended = True
@@ -150,7 +150,7 @@ class PusH(Local, Waitable):
 
 
 def serve(mk_module: Callable[..., Any], *args: Any, cache_size: int = 4, view_size: int = 4, multi: Any = True) -> None:
-    """Runs the loop of a process that is not the driver, until the driver ends. The arguments are those of PusH.
+    """Runs the loop of a process that is not the driver, until the driver ends. The arguments are as for PusH.
 
     PeerLostError: the driver has died.
     """
