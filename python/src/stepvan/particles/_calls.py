@@ -65,7 +65,10 @@ class Calls(Waitable):
         self._asked: dict[int, int] = {}  # the particles of which views were asked for, by future
         self._results: dict[int, Any] = {}
         self.closed = False
-        for device in range(devices):
+
+    def begin(self) -> None:
+        """Starts the threads. Calls may have come before, and wait for them."""
+        for device in range(len(self._idle)):
             self._add_thread(device)
 
     # What programs and functions of particles begin.

@@ -109,6 +109,7 @@ class NodeEventLoop(Local, Waitable):
             node, len(self.devices), self._perform, self._pause, self._resume, self._show,
             driver=driver, allow_pickle=nodes.allow_pickle, key=nodes.key,
         )  # fmt: skip
+        self._calls.begin()
 
     # What programs and functions of particles ask for.
 
