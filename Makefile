@@ -114,6 +114,7 @@ soak: ## a million exchanges, a thousand lives, connections and large regions, a
 	CGO_ENABLED=1 $(GO) test -race -run Soak -timeout 60m -v ./internal/link/progress -long
 	$(MAKE) installed-wheel
 	cd python && STEPVAN_TEST_EXCHANGES=1000000 ../$(VENV)/bin/python -m pytest -o timeout=600 tests/test_steady.py tests/test_memory.py::test_nothing_grows
+	cd python && STEPVAN_TEST_EXCHANGES=100000 ../$(VENV)/bin/python -m pytest -o timeout=600 tests/test_particles.py -k test_nothing_grows
 
 stress: ## processes killed, stopped and interrupted at any moment, frames damaged: told in time, nothing corrupted, nothing left
 	$(GO) test -run Stress -timeout 60m -v ./internal/stress -long
