@@ -88,7 +88,7 @@ def test_views_show_one_moment(town):
 
 
 class Odd(torch.nn.Module):
-    """Buffers, numbers of no dimension, a sparse gradient, a tied parameter, and a reference beside the tree of modules."""
+    """Buffers, a number without dimensions, a sparse gradient, a tied parameter, and a reference beside the modules."""
 
     def __init__(self, lock=False):
         super().__init__()
