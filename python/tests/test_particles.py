@@ -340,6 +340,21 @@ def test_operations_of_a_loop(town):
     assert not got.requires_grad
 
 
+def let_go(particle, x, y):
+    for _ in range(3):
+        particle.step(torch.nn.functional.mse_loss, x, y)
+    particle.send(particle.pid, "fail", "nobody asks")
+
+
+def test_operations_run_although_their_futures_are_forgotten(town):
+    t = town()
+    for pid in t.create(2, receive={**RECEIVE, "let_go": let_go}):
+        t.push.nel.step(pid, torch.nn.functional.mse_loss, X, Y)
+        t.push.p_launch(pid, "train", X, Y, 1)
+        t.push.p_launch(pid, "let_go", X, Y).wait()
+        assert t.push.p_launch(pid, "train", X, Y, 1).wait() == [plain(pid, 6)[1][-1]]
+
+
 def test_no_scheduler_and_no_optimizer(town):
     t = town()
     a, b = (t.push.p_create(None, train_key=i, device=i, receive=RECEIVE) for i in range(2))

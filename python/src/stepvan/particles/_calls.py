@@ -61,7 +61,7 @@ class Calls(Waitable):
         self._idle = [0] * devices
         self._threads: set[threading.Thread] = set()
         self._given: dict[bytes, Job] = {}
-        self._jobs: dict[int, tuple[bytes, Job]] = {}  # by future
+        self._jobs: dict[int, Job] = {}  # by future
         self._asked: dict[int, int] = {}  # the particles of which views were asked for, by future
         self._results: dict[int, Any] = {}
         self.closed = False
@@ -79,7 +79,7 @@ class Calls(Waitable):
         return _core.particle_send(self.number, self._call_number(), sender, pid, name, data, tensors, flags)
 
     def give(self, sender: int, pid: int, job: Job) -> int:
-        """Begins an operation on a particle of this process."""
+        """Begins an operation on a particle of this process. It runs even if its future is forgotten."""
         token = _BY_REFERENCE + secrets.token_bytes(16)
         self._given[token] = job
         try:
@@ -87,7 +87,7 @@ class Calls(Waitable):
         except BaseException:
             del self._given[token]
             raise
-        self._jobs[future] = token, job
+        self._jobs[future] = job
         return future
 
     def get(self, sender: int, pid: int) -> int:
@@ -139,7 +139,7 @@ class Calls(Waitable):
                 raise told from None
             found = self._jobs.get(future)
             if found is not None:
-                self._results[future] = found[1].value
+                self._results[future] = found.value
             elif future in self._asked:
                 self._results[future] = self._show(self._asked[future], value)
             else:
@@ -166,9 +166,7 @@ class Calls(Waitable):
         """Ends a future."""
         self._results.pop(fid, None)
         self._asked.pop(fid, None)
-        found = self._jobs.pop(fid, None)
-        if found is not None:
-            self._given.pop(found[0], None)
+        self._jobs.pop(fid, None)
         try:
             _core.particle_forget(self.number, fid)
         except Exception:  # it ended with its loop, or the interpreter ends
@@ -238,6 +236,7 @@ class Calls(Waitable):
             except (ClosedError, StaleError):  # with its node
                 pass
             self.closed = True
+            self._given.clear()
         with self._lock:
             threads = [t for t in self._threads if t is not threading.current_thread()]
         for thread in threads:
