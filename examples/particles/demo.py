@@ -60,9 +60,16 @@ def watch(processes: list[subprocess.Popen[bytes]]) -> bool:
 
 
 def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
+    """A port that is free together with the next one, where the processes meet first."""
+    while True:
+        with socket.socket() as first, socket.socket() as following:
+            first.bind(("127.0.0.1", 0))
+            port = int(first.getsockname()[1])
+            try:
+                following.bind(("127.0.0.1", port + 1))
+            except (OSError, OverflowError):
+                continue
+            return port
 
 
 if __name__ == "__main__":
