@@ -66,6 +66,7 @@ demo-refit: installed-wheel ## train a real transformer in two processes, and se
 
 demo-replay: installed-wheel ## two collectors and a learner, which trains on their rows, each in a process of its own
 	$(VENV)/bin/python examples/replay/demo.py
+
 demo-particles: installed-wheel ## an ensemble, SWAG and SVGD of particles in two processes, with the bits of one
 	$(VENV)/bin/python examples/particles/demo.py
 

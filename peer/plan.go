@@ -437,7 +437,7 @@ func (pl *Plan) Close(ctx context.Context) error {
 	p.mu.Lock()
 	if !pl.closed {
 		pl.closed = true
-		pl.fail(fmt.Errorf("plan %s was closed: %w", pl.name, stepvan.ErrClosed))
+		pl.fail(pl.whyClosed())
 		delete(p.plans, pl.name)
 	}
 	pl.checkQuiet()
@@ -453,6 +453,21 @@ func (pl *Plan) Close(ctx context.Context) error {
 	defer p.unlock()
 	pl.release()
 	return nil
+}
+
+// whyClosed is what the other peers are told. A program often closes a plan because it has learned of a death. The others
+// may not know of that yet, and it need not be of a peer that this end of the plan names.
+func (pl *Plan) whyClosed() error {
+	cause := pl.p.over
+	for _, r := range pl.p.remotes {
+		if lost := cmp.Or(r.dead, r.broke); !errors.Is(lost, link.ErrLeft) {
+			cause = cmp.Or(cause, lost)
+		}
+	}
+	if cause != nil {
+		return fmt.Errorf("plan %s was closed: %w, after this: %s", pl.name, stepvan.ErrClosed, cause.Error())
+	}
+	return fmt.Errorf("plan %s was closed: %w", pl.name, stepvan.ErrClosed)
 }
 
 // abandon is the end of Close at a node that has stopped. Its peers take nothing that they copy after the end of their

@@ -137,6 +137,29 @@ func TestALossAfterAnotherPeerHasClosedThePlan(t *testing.T) {
 	})
 }
 
+// A program may close a plan because it has lost a peer that the plan does not name. The others learn which one.
+func TestAPlanIsClosedAfterALoss(t *testing.T) {
+	eachVan(t, func(t *testing.T, v pairtest.Van) {
+		all := pairtest.NewPeers(t, pairtest.Options{Van: v}, 3)
+		_, _, sends, recvs := pairOf(t, all, heap, heap, 1000)
+		plans := planEverywhere(t, all[:2], "weights", sends[:2], recvs[:2])
+		require.NoError(t, all[0].Connect(pairtest.Context(t), 2))
+		h, err := all[0].Recv(empty(t, all[0], heap, 8).Strided(), 2, 7)
+		require.NoError(t, err)
+		require.NoError(t, all[2].Transport.Abort())
+		require.ErrorIs(t, h.Wait(pairtest.Context(t)), stepvan.ErrPeerLost)
+		run := begin(t, plans[1], 0)
+		require.NoError(t, plans[0].Err())
+		closed := make(chan error, 1)
+		go func() { closed <- plans[0].Close(pairtest.Context(t)) }()
+		err = run.Wait(pairtest.Context(t))
+		require.ErrorContains(t, err, "was closed")
+		require.ErrorContains(t, err, "peer 2")
+		require.NoError(t, plans[1].Close(pairtest.Context(t)))
+		require.NoError(t, <-closed)
+	})
+}
+
 // A peer that has agreed on a plan and gives it up before it knows that the others agree tells those to which it is a
 // plan already. A receiver that waits for an offer would never learn it otherwise.
 func TestAPeerGivesUpWhatIsAPlanToOthers(t *testing.T) {

@@ -20,6 +20,7 @@ type remote struct {
 	grants  *files.Grants // of session
 	dial    dial
 	dead    error         // it died, left, or the cluster is over
+	broke   error         // why its last session is over; nil while it has one
 	left    error         // it has left, and its session ends soon
 	losses  int           // of sessions, but those of a peer that has left
 	changed chan struct{} // closed at the next change of session, dial or dead; nil when nobody waits

@@ -36,7 +36,7 @@ func (h sessionHandler) Opened(s *link.Session) error {
 	case r.dial.asking && s.Dialled() == "" && p.rank < r.Rank:
 		return fmt.Errorf("%w: this peer dials %s", link.ErrNeedless, r.Name)
 	}
-	r.session, r.dial.met, p.dials.opened = s, true, time.Now()
+	r.session, r.broke, r.dial.met, p.dials.opened = s, nil, true, time.Now()
 	r.grants = files.New(s, &p.memory.Memory)
 	r.notify()
 	r.mail.opened()
@@ -51,7 +51,7 @@ func (h sessionHandler) Lost(s *link.Session, err error) {
 	defer p.unlock()
 	if r := p.ids[s.Peer().ID]; r != nil && r.session == s {
 		cause := r.failure("connection", err)
-		r.session, r.grants, r.dial.lost = nil, nil, true
+		r.session, r.grants, r.dial.lost, r.broke = nil, nil, true, cause
 		if r.left == nil && !errors.Is(err, link.ErrLeft) { // else nothing is missing
 			r.losses++
 		}
