@@ -455,8 +455,8 @@ func (pl *Plan) Close(ctx context.Context) error {
 	return nil
 }
 
-// whyClosed is what the other peers are told. A program often closes a plan because it has learned of a death. The others
-// may not know of that yet, and it need not be of a peer that this end of the plan names.
+// whyClosed is what the other peers are told. A program often closes a plan because it has learned of a death. The
+// others may not know of that yet, and it need not be of a peer that this end of the plan names.
 func (pl *Plan) whyClosed() error {
 	cause := pl.p.over
 	for _, r := range pl.p.remotes {
