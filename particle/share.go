@@ -148,17 +148,18 @@ func (s *share) view() *content {
 // show sends another loop a view.
 func (r *remote) show(c *Call, s *share) error {
 	l := r.loop
+	if r.lost != nil {
+		return r.lost // nobody would give the view back
+	}
 	if len(r.views) >= maxViews {
 		return fail(codeFull, "%d views are out: give some back", maxViews)
 	}
-	if s.windows == nil {
-		for i := range s.tensors {
-			w, err := l.peer.Expose(s.tensors[i], peer.WindowOptions{})
-			if err != nil {
-				return err
-			}
-			s.windows = append(s.windows, w)
+	for i := len(s.windows); i < len(s.tensors); i++ {
+		w, err := l.peer.Expose(s.tensors[i], peer.WindowOptions{})
+		if err != nil {
+			return err // the next question exposes the rest
 		}
+		s.windows = append(s.windows, w)
 	}
 	r.shown++
 	f := frame{op: opReply, flags: flagView, number: c.own().number, tag: r.shown, data: s.data}

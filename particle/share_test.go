@@ -1,6 +1,7 @@
 package particle_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -145,5 +146,33 @@ func TestAClosedLoopGivesBackItsViews(t *testing.T) {
 	f.Forget()
 	require.Eventually(t, func() bool { return c.out(1, id) == 0 }, waitLimit, time.Millisecond)
 	require.NoError(t, c.loops[1].Close(limited(t)))
+	<-ended
+}
+
+func TestAViewForALoopThatIsOverIsNotOut(t *testing.T) {
+	c := newCluster(t, pairtest.OneSided(), 2, nil)
+	id, other := c.create(0, 0, map[string]particle.Hook{"echo": echo}), c.create(1, 0, nil)
+	mine, _ := c.parameters(0, 1)
+	asked, end, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	require.NoError(t, c.loops[0].HandleShare(id, func(y *particle.Call, _ particle.Value) (particle.Value, error) {
+		close(asked)
+		<-end
+		return particle.Value{}, c.loops[0].Share(y.Particle(), particle.Value{Data: []byte("weights"), Tensors: []tensor.Strided{mine.Strided()}, Lent: func() { close(ended) }})
+	}))
+	f, err := c.loops[1].Get(particle.None, id)
+	require.NoError(t, err)
+	<-asked
+	require.NoError(t, c.loops[1].Close(limited(t)))
+	_, err = f.Wait(limited(t))
+	require.ErrorIs(t, err, stepvan.ErrClosed)
+	require.Eventually(t, func() bool {
+		_, err := c.loops[0].Get(particle.None, other)
+		return errors.Is(err, stepvan.ErrPeerLost)
+	}, waitLimit, time.Millisecond)
+	close(end)
+	_, err = c.ask(id, "echo", "after that")
+	require.NoError(t, err)
+	require.Zero(t, c.out(0, id), "nobody would give it back")
+	require.NoError(t, c.loops[0].Share(id, particle.Value{}))
 	<-ended
 }
