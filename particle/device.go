@@ -2,6 +2,7 @@ package particle
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/stepvan/stepvan"
@@ -315,6 +316,14 @@ func (d *device) handOver(c *Call, p *content, err error) *Call {
 	return next
 }
 
+// abandon ends a call whose hook ends its goroutine, with runtime.Goexit.
+func (c *Call) abandon() {
+	_ = c.Done(Value{}, errors.New("it has ended its goroutine")) // the caller has the error
+	c.loop.mu.Lock()
+	defer c.loop.mu.Unlock()
+	c.device.workers--
+}
+
 // callHook runs the hook of a call.
 func (c *Call) callHook() (v Value, err error) {
 	l := c.loop
@@ -330,10 +339,15 @@ func (c *Call) callHook() (v Value, err error) {
 	if hook == nil {
 		return v, fmt.Errorf("the hook has been taken away")
 	}
+	returned := false
 	defer func() {
 		if r := recover(); r != nil {
 			v, err = Value{}, panicError(r)
+		} else if !returned {
+			c.abandon()
 		}
 	}()
-	return hook(c, c.Args())
+	v, err = hook(c, c.Args())
+	returned = true
+	return v, err
 }

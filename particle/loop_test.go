@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -488,5 +489,20 @@ func TestRandomSchedules(t *testing.T) {
 			})
 		}
 		require.NoError(t, g.Wait())
+	}
+}
+
+func TestAHookMayEndItsGoroutine(t *testing.T) {
+	c := newCluster(t, pairtest.Mem(), 1, nil)
+	id := c.create(0, 0, map[string]particle.Hook{"echo": echo, "end": func(*particle.Call, particle.Value) (particle.Value, error) {
+		runtime.Goexit()
+		return particle.Value{}, nil
+	}})
+	for range 5 {
+		_, err := c.ask(id, "end", "")
+		require.ErrorIs(t, err, stepvan.ErrRemote)
+		got, err := c.ask(id, "echo", "x")
+		require.NoError(t, err)
+		require.Equal(t, "x", got)
 	}
 }
