@@ -64,18 +64,19 @@ func goParticleSend(number, call cUint64, from cInt64, to cUint64, name *C.char,
 		if err != nil {
 			return err
 		}
-		return l.lend(value, owner, false, func(v particle.Value) error {
-			var live *particle.Future
+		var live *particle.Future
+		err = l.lend(value, owner, false, func(v particle.Value) (err error) {
 			if c == nil {
 				live, err = l.live.Send(particle.ID(from), idOf(to), C.GoString(name), v)
 			} else {
 				live, err = c.SendFrom(particle.ID(from), idOf(to), C.GoString(name), v)
 			}
-			if err == nil {
-				err = l.number(live, f)
-			}
 			return err
 		})
+		if err != nil {
+			return err
+		}
+		return l.number(live, f) // without a number the call continues, and its owner comes back
 	})
 }
 
