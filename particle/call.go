@@ -41,6 +41,7 @@ type Call struct {
 	path   []step // calls that wait for this one, the last is its own
 	args   *content
 	remote *remote // whose loop wants the result; nil: this one
+	charge int64   // what it counts in remote.held
 	future *Future // at this loop; nil: elsewhere
 	device *device
 
@@ -264,6 +265,17 @@ func (c *Call) result(v Value, hookErr error) (p *content, err, refused error) {
 	return p, err, refused
 }
 
+// over gives back what a call has held here. Under Loop.mu.
+func (c *Call) over() {
+	c.state = ended
+	c.loop.later(c.args)
+	c.args = nil
+	if c.remote != nil {
+		c.remote.held -= c.charge
+		c.charge = 0
+	}
+}
+
 // end ends a call. It takes over p. A wait of its hook that continues, on another goroutine, ends with it. Under
 // Loop.mu.
 func (c *Call) end(p *content, err error) {
@@ -273,9 +285,7 @@ func (c *Call) end(p *content, err error) {
 		d.resumed.take(func(x *Call) bool { return x == c })
 		c.goOn()
 	}
-	c.state = ended
-	l.later(c.args)
-	c.args = nil
+	c.over()
 	delete(l.open, c)
 	l.tasks.check(l)
 	if c.view {

@@ -157,7 +157,7 @@ func (d *device) runs(c *Call) bool {
 func (d *device) start(c *Call) {
 	l := d.loop
 	if c.view && l.particles[c.to].share != nil {
-		c.state = ended
+		c.over()
 		c.answerView(nil)
 		return
 	}
@@ -211,9 +211,7 @@ func (d *device) drop(want func(*Call) bool) {
 		gone = append(gone, c)
 	}
 	for _, c := range gone {
-		c.state = ended
-		d.loop.later(c.args)
-		c.args = nil
+		c.over()
 	}
 }
 

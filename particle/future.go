@@ -28,7 +28,9 @@ type Future struct {
 	err     error
 	waits   []*wait
 	notes   []func() // to be called at the end
+	replied bool     // a result has come, perhaps not all of it
 	acks    int      // of a creation: loops that have not acknowledged
+	acked   []*remote
 }
 
 // Particle is the one that has sent the message, or [None].
@@ -65,6 +67,11 @@ func (f *Future) Result() (Value, error) {
 	l := f.loop
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return f.value()
+}
+
+// value is Result. Under Loop.mu.
+func (f *Future) value() (Value, error) {
 	switch {
 	case !f.over:
 		return Value{}, fmt.Errorf("result: call %d: it is not done: wait for it: %w", f.number, stepvan.ErrBusy)
@@ -78,7 +85,9 @@ func (f *Future) Result() (Value, error) {
 
 // Hold is Result for a program that gives the value back by itself, with release. It may do so after Forget.
 func (f *Future) Hold() (v Value, release func(), err error) {
-	v, err = f.Result()
+	f.loop.mu.Lock()
+	defer f.loop.mu.Unlock() // a Forget meanwhile would free the value before it is held
+	v, err = f.value()
 	if err != nil || f.result == nil {
 		return v, func() {}, err
 	}

@@ -22,19 +22,13 @@ type liar struct {
 	loop     *Loop
 	particle ID
 	replies  chan frame
+	stop     func() // listening
 }
 
 func newLiar(t *testing.T, v pairtest.Van, o Options) *liar {
 	x := &liar{t: t, peers: pairtest.NewPeers(t, pairtest.Options{Van: v}, 2), replies: make(chan frame, 1024)}
-	_, err := x.peers[1].Listen(topic, func(_ stepvan.Rank, body []byte) {
-		if f, err := readFrame(slices.Clone(body)); err == nil && f.op == opReply {
-			select {
-			case x.replies <- f:
-			default:
-			}
-		}
-	})
-	require.NoError(t, err)
+	x.listen()
+	var err error
 	o.Memory = x.peers[0].Memory
 	x.loop, err = Open(x.peers[0].Peer, o)
 	require.NoError(t, err)
@@ -43,6 +37,20 @@ func newLiar(t *testing.T, v pairtest.Van, o Options) *liar {
 	require.NoError(t, err)
 	require.NoError(t, x.loop.Handle(x.particle, "echo", func(_ *Call, args Value) (Value, error) { return Value{Data: args.Data}, nil }))
 	return x
+}
+
+// listen keeps the replies of the loop.
+func (x *liar) listen() {
+	var err error
+	x.stop, err = x.peers[1].Listen(topic, func(_ stepvan.Rank, body []byte) {
+		if f, err := readFrame(slices.Clone(body)); err == nil && f.op == opReply {
+			select {
+			case x.replies <- f:
+			default:
+			}
+		}
+	})
+	require.NoError(x.t, err)
 }
 
 func (x *liar) limit() context.Context {
@@ -201,4 +209,118 @@ func TestChangedFramesStorm(t *testing.T) {
 		x.mail(b[:len(b)-r.IntN(2)*r.IntN(len(b)/2)])
 	}
 	x.works()
+}
+
+func TestAMessageWithoutANameIsRefusedByALoopThatPulls(t *testing.T) {
+	x := &liar{t: t, peers: pairtest.NewPeers(t, pairtest.Options{Van: pairtest.Mem()}, 2), replies: make(chan frame, 16)}
+	x.listen()
+	var err error
+	x.loop, err = Open(x.peers[0].Peer, Options{Pull: true, Memory: x.peers[0].Memory})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, x.loop.Close(x.limit())) })
+	x.particle, _, err = x.loop.Create(0, 0)
+	require.NoError(t, err)
+	x.greet(false)
+	f := x.call(1)
+	f.name = ""
+	x.send(f)
+	require.Equal(t, codeInvalid, x.reply(1).code)
+}
+
+func TestOneLoopAcknowledgesOnce(t *testing.T) {
+	peers := pairtest.NewPeers(t, pairtest.Options{Van: pairtest.Mem()}, 3)
+	x := &liar{t: t, peers: peers, replies: make(chan frame, 16)}
+	x.listen()
+	var err error
+	x.loop, err = Open(peers[0].Peer, Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, x.loop.Close(x.limit())) })
+	x.greet(false)
+	id, f, err := x.loop.Create(0, 0)
+	require.NoError(t, err)
+	require.NoError(t, x.loop.Handle(id, "echo", func(_ *Call, args Value) (Value, error) { return Value{Data: args.Data}, nil }))
+	for range 3 {
+		x.send(frame{op: opPlaced, number: f.number, to: id})
+	}
+	x.works()
+	require.False(t, f.Done(), "the third loop does not know of the particle")
+}
+
+func TestCallsWithoutAResultHaveALimit(t *testing.T) {
+	x := newLiar(t, pairtest.Mem(), Options{})
+	x.greet(false)
+	x.works()
+	hold := func(bytes int64) {
+		x.loop.mu.Lock()
+		defer x.loop.mu.Unlock()
+		r := x.loop.remotes[1]
+		if bytes > 0 {
+			require.Zero(t, r.held, "a call that has ended counts")
+		}
+		r.held += bytes
+	}
+	hold(maxHeld - callBytes)
+	f := x.call(1)
+	f.data = []byte("x")
+	x.send(f)
+	require.Equal(t, codeFull, x.reply(1).code)
+	hold(callBytes - maxHeld)
+	x.works()
+}
+
+// sendWithoutRoom is Send when there is room for the transfers of a value, and none for the mail that tells of them.
+func (x *liar) sendWithoutRoom(to ID, v Value) *Future {
+	l := x.loop
+	p, err := l.opt.take("send", &v)
+	require.NoError(x.t, err)
+	l.mu.Lock()
+	defer l.unlock()
+	r := l.remotes[1]
+	f := l.newFuture(None, to, "large", r)
+	out := &outgoing{frame: frame{op: opCall, number: f.number, life: l.life, to: to, name: f.name, path: []step{{l.rank, f.number}}}, content: p, future: f}
+	require.NoError(x.t, out.frame.load(p))
+	require.NoError(x.t, r.begin(out))
+	require.Len(x.t, out.sends, 1)
+	r.out.push(out)
+	return f
+}
+
+// A value is the program's again once its transfers are over, also when the loop that should get it is closed before.
+func TestALentValueStaysWhileItTravels(t *testing.T) {
+	x := newLiar(t, pairtest.OneSided(), Options{})
+	x.greet(false)
+	there, placed, err := x.loop.Create(1, 0)
+	require.NoError(t, err)
+	x.send(frame{op: opPlaced, number: placed.number, to: there})
+	_, err = placed.Wait(x.limit())
+	require.NoError(t, err)
+	x.stop() // mail waits from here on
+	part, err := tensor.FromBytes(tensor.Uint8, tensor.ShapeOf(1<<20), make([]byte, 1<<20))
+	require.NoError(t, err)
+	back := make(chan struct{})
+	last := x.sendWithoutRoom(there, Value{Tensors: []tensor.Strided{part.Strided()}, Lent: func() { close(back) }})
+	x.send(frame{op: opBye})
+	handled := make(chan struct{})
+	_, err = x.peers[0].Listen("after it", func(stepvan.Rank, []byte) { close(handled) })
+	require.NoError(t, err)
+	require.NoError(t, x.peers[1].Mail(0, "after it", nil))
+	<-handled
+	_, err = last.Wait(x.limit())
+	require.ErrorIs(t, err, stepvan.ErrPeerLost)
+	select {
+	case <-back:
+		t.Fatal("the transfer is not over")
+	default:
+	}
+	_, err = x.peers[1].Listen(topic, func(from stepvan.Rank, body []byte) {
+		if f, err := readFrame(slices.Clone(body)); err == nil {
+			discard(x.peers[1].Peer, from, &f, nil) // as a peer does whose loop is over
+		}
+	})
+	require.NoError(t, err)
+	select {
+	case <-back:
+	case <-x.limit().Done():
+		t.Fatal("the value has not come back")
+	}
 }

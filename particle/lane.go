@@ -16,6 +16,7 @@ import (
 type lane struct {
 	remote *remote
 	queue  []*arrival
+	begun  int   // how many of these have begun
 	bytes  int64 // of the values that travel at the moment
 	pumps  bool
 }
@@ -25,7 +26,6 @@ type arrival struct {
 	frame   frame
 	content *content
 	err     error
-	begun   bool
 	whole   bool
 	parts   map[int]peer.Handle // transfers of the value, by their place
 }
@@ -49,15 +49,14 @@ func (q *lane) pump() {
 		return
 	}
 	q.pumps = true
-	for _, a := range q.queue {
-		if !a.begun && !q.begin(a) {
-			break
-		}
+	for q.begun < len(q.queue) && q.begin(q.queue[q.begun]) {
+		q.begun++
 	}
 	for len(q.queue) > 0 && q.queue[0].whole {
 		a := q.queue[0]
 		q.queue[0] = nil
 		q.queue = q.queue[1:]
+		q.begun--
 		q.remote.arrived(a)
 	}
 	q.pumps = false
@@ -67,7 +66,7 @@ func (q *lane) pump() {
 func (q *lane) begin(a *arrival) bool {
 	l, f := q.remote.loop, &a.frame
 	if f.flags&flagApart == 0 || a.err != nil {
-		a.begun, a.whole = true, true
+		a.whole = true
 		if f.flags&flagView == 0 && f.code == codeOK {
 			a.content, a.err = l.opt.unpack(f)
 		}
@@ -75,7 +74,7 @@ func (q *lane) begin(a *arrival) bool {
 	}
 	size := f.bytes + f.tensorBytes()
 	if size > l.opt.ValueBytes {
-		a.begun, a.whole = true, true
+		a.whole = true
 		discard(l.peer, q.remote.rank, f, nil)
 		a.err = fail(codeInvalid, "a value of %d bytes is too large for the loop of %s (want at most %d): send several, or raise Options.ValueBytes", size, l.name, l.opt.ValueBytes)
 		return true
@@ -83,7 +82,6 @@ func (q *lane) begin(a *arrival) bool {
 	if q.bytes > 0 && size > l.opt.ValueBytes-q.bytes {
 		return false
 	}
-	a.begun = true
 	p := newContent(nil, f.flags&flagPickled != 0)
 	p.data = make([]byte, f.bytes)
 	err := l.opt.empty(p, f.forms)
@@ -185,7 +183,7 @@ func (q *lane) end() {
 			a.giveUp(q.remote)
 		}
 	}
-	q.queue = nil
+	q.queue, q.begun = nil, 0
 }
 
 // parts are what travels apart: the data, if there are any, and the tensors.

@@ -8,7 +8,6 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
@@ -306,10 +305,7 @@ func (c *Call) deliver() {
 
 // refuse ends a call that no hook gets.
 func (c *Call) refuse(why error) {
-	l := c.loop
-	c.state = ended
-	l.later(c.args)
-	c.args = nil
+	c.over()
 	c.answer(nil, why)
 }
 
@@ -361,6 +357,23 @@ func (l *Loop) take(from stepvan.Rank, f *frame, err error) {
 	r.handle(*f)
 }
 
+// charge is what a call of another loop counts in remote.held.
+func (f *frame) charge() int64 { return callBytes + int64(len(f.data)+len(f.packed)) }
+
+// reply takes the result of a call, unless nobody waits for it or there is one already.
+func (r *remote) reply(f frame) {
+	x := r.loop.futures[f.number]
+	if x == nil || x.remote != r || x.acks > 0 || x.replied {
+		discard(r.loop.peer, r.rank, &f, nil)
+		if f.flags&flagView != 0 {
+			r.send(&outgoing{frame: frame{op: opFreed, number: f.tag}})
+		}
+		return
+	}
+	x.replied = true
+	r.answers.add(f)
+}
+
 // refuse answers a frame that is not taken, if somebody waits for that.
 func (r *remote) refuse(f *frame, why error) {
 	switch f.op {
@@ -396,9 +409,15 @@ func (r *remote) handle(f frame) {
 			r.refuse(&f, fail(codeInvalid, "the loop of %s: the path of the call does not end with the call", l.name))
 			return
 		}
+		if f.charge() > maxHeld-r.held {
+			discard(l.peer, r.rank, &f, nil)
+			r.refuse(&f, fail(codeFull, "calls with %d bytes in their frames have no result yet at the loop of %s: wait for some", r.held, l.name))
+			return
+		}
+		r.held += f.charge()
 		r.calls.add(f)
 	case opReply:
-		r.answers.add(f)
+		r.reply(f)
 	case opFreed:
 		r.freed(f.number)
 	case opBye:
@@ -427,7 +446,9 @@ func (r *remote) arrived(a *arrival) {
 		r.replied(a)
 		return
 	}
-	c := &Call{loop: l, view: f.op == opGet, to: f.to, from: f.from, name: f.name, chain: f.chain, path: f.path, args: a.content, remote: r}
+	c := &Call{
+		loop: l, view: f.op == opGet, to: f.to, from: f.from, name: f.name, chain: f.chain, path: f.path, args: a.content, remote: r, charge: f.charge(),
+	}
 	if a.err != nil {
 		c.refuse(a.err)
 		return
@@ -551,16 +572,14 @@ var errClosed = errs.Closed("this loop was closed")
 func (r *remote) bye() {
 	l := r.loop
 	f := frame{op: opBye, life: l.life}
-	mail := func() bool { return !errors.Is(l.peer.Mail(r.rank, topic, f.append(nil)), stepvan.ErrWouldBlock) }
-	if mail() {
+	body := f.append(nil)
+	if !errors.Is(l.peer.Mail(r.rank, topic, body), stepvan.ErrWouldBlock) {
 		return
 	}
 	l.tasks.running++
 	go func() {
 		defer l.opt.Recover()
-		for !mail() {
-			time.Sleep(retryTime)
-		}
+		r.mail(body)
 		l.mu.Lock()
 		defer l.unlock()
 		l.tasks.end(l)

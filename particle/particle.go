@@ -3,6 +3,7 @@ package particle
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
@@ -37,7 +38,7 @@ type particle struct {
 // takes reports whether there is a hook for a message. Names with a dot are operations of a program that pulls.
 func (x *particle) takes(name string, pull bool) bool {
 	_, ok := x.hooks[name]
-	return ok || pull && name[0] == '.'
+	return ok || pull && strings.HasPrefix(name, ".")
 }
 
 // Create creates a particle at a device of a loop, at the driver alone. The future is done when all loops know of it.
@@ -112,9 +113,10 @@ func (r *remote) placed(f *frame) {
 func (r *remote) acknowledged(f *frame) {
 	l := r.loop
 	x := l.futures[f.number]
-	if x == nil || x.acks == 0 || x.to != f.to {
+	if x == nil || x.acks == 0 || x.to != f.to || slices.Contains(x.acked, r) {
 		return
 	}
+	x.acked = append(x.acked, r)
 	if f.code != codeOK {
 		x.finish(nil, &stepvan.OpError{Op: "create", Peer: r.name, Err: fmt.Errorf("particle %d: %s: %w", f.to, f.data, stepvan.ErrInvalid)})
 		return

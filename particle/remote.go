@@ -25,6 +25,7 @@ type remote struct {
 	tags    uint64 // of the transfers to it
 	calls   lane   // that come from it
 	answers lane
+	held    int64             // bytes of the frames of its calls that have no result yet
 	views   map[uint64]*share // that it has, by number
 	shown   uint64            // the last of these numbers
 	seals   seals
@@ -75,6 +76,13 @@ type outgoing struct {
 	sends   []peer.Handle
 }
 
+const (
+	// maxHeld bounds remote.held. A loop with the default of Options.Outstanding never reaches it.
+	maxHeld = 4 << 30
+	// callBytes is what a call counts beside what its frame carries.
+	callBytes = 1 << 10
+)
+
 // retryTime is how soon a loop tries again what found no room.
 const retryTime = time.Millisecond
 
@@ -118,8 +126,7 @@ func (f *frame) load(p *content) (err error) {
 
 // drop gives up a frame.
 func (r *remote) drop(x *outgoing, why error) {
-	r.loop.later(x.content)
-	x.content = nil
+	r.free(x)
 	if x.future != nil {
 		x.future.finish(nil, why)
 	}
@@ -142,7 +149,7 @@ func (r *remote) flush() {
 		case err == nil:
 			r.sent(x)
 		case x.future == nil && x.frame.op == opReply:
-			r.later(x)
+			r.free(x)
 			r.send(&outgoing{frame: frame{op: opReply, number: x.frame.number}.with(failureOf(err))})
 		default:
 			r.drop(x, err)
@@ -150,9 +157,33 @@ func (r *remote) flush() {
 	}
 }
 
-func (r *remote) later(x *outgoing) {
-	r.loop.later(x.content)
+// free gives up the content of a frame that does not go. Transfers that have begun use its memory until they are over.
+func (r *remote) free(x *outgoing) {
+	p := x.content
 	x.content = nil
+	if len(x.sends) == 0 {
+		r.loop.later(p)
+		return
+	}
+	l := r.loop
+	var body []byte
+	if r.lost != nil { // a loop that is over has the transfers of a frame fail, and nobody else would end them
+		if body = x.frame.append(nil); x.frame.flags&flagSealed != 0 {
+			body = r.seals.seal(body, p)
+		}
+	}
+	l.tasks.running++
+	go func() {
+		defer l.opt.Recover()
+		if body != nil {
+			r.mail(body)
+		}
+		_ = awaitAll(x.sends)
+		p.drop()
+		l.mu.Lock()
+		defer l.unlock()
+		l.tasks.end(l)
+	}()
 }
 
 // with is a reply with an error.
@@ -182,17 +213,18 @@ func (r *remote) trySend(x *outgoing) error {
 	if err := r.allow(f); err != nil {
 		return err
 	}
+	body := f.append(nil)
+	if n := len(body) + numberBytes + sealBytes; n > peer.MaxMail {
+		return errs.Invalid("send: tensors: %d of them take too many bytes to describe (got %d, want at most %d): join some", len(f.forms), n, peer.MaxMail)
+	}
 	if f.flags&flagApart != 0 {
 		if err := r.begin(x); err != nil {
 			return err
 		}
+		body = f.append(body[:0]) // with the tag of the transfers
 	}
-	body := f.append(nil)
 	if f.flags&flagSealed != 0 {
 		body = r.seals.seal(body, x.content)
-	}
-	if len(body) > peer.MaxMail {
-		return errs.Invalid("send: tensors: %d of them take too many bytes to describe (got %d, want at most %d): join some", len(f.forms), len(body), peer.MaxMail)
 	}
 	return r.loop.peer.Mail(r.rank, topic, body)
 }
@@ -238,6 +270,13 @@ func (r *remote) sent(x *outgoing) {
 			x.future.finish(nil, fmt.Errorf("send: particle %d: %s: %w", x.future.to, x.future.what(), err))
 		}
 	}()
+}
+
+// mail sends a frame. It waits for room, and gives up when the peer or the node is over.
+func (r *remote) mail(body []byte) {
+	for errors.Is(r.loop.peer.Mail(r.rank, topic, body), stepvan.ErrWouldBlock) {
+		time.Sleep(retryTime)
+	}
 }
 
 // awaitAll waits for transfers, and returns the first error.
