@@ -25,9 +25,7 @@ type hub struct {
 	// +checklocks:mu
 	loop *Loop // nil: none is open
 	// +checklocks:mu
-	early []letter // for the next loop
-	// +checklocks:mu
-	bytes int // of these
+	early map[stepvan.Rank][]letter // for later loops
 }
 
 // letter is a frame that has come.
@@ -36,13 +34,17 @@ type letter struct {
 	body []byte
 }
 
-// maxEarly bounds the frames for a loop that is not open yet. They are first words of others, so more is a lie.
-const maxEarly = 64 << 20
+// maxEarly bounds the frames of a peer for loops that are not open yet, and maxEarlyBytes the length of each. A loop
+// says hello and bye before it has heard of the other one, and nothing else.
+const (
+	maxEarly      = 1024
+	maxEarlyBytes = 256
+)
 
 // hubOf returns the hub of a peer.
 func hubOf(p *peer.Peer) (*hub, error) {
 	type key struct{}
-	h := p.Library().Keep(key{}, func() any { return &hub{peer: p} }).(*hub)
+	h := p.Library().Keep(key{}, func() any { return &hub{peer: p, early: map[stepvan.Rank][]letter{}} }).(*hub)
 	h.listen.Do(func() { _, h.err = p.Listen(topic, h.came) })
 	return h, h.err
 }
@@ -63,7 +65,7 @@ func (h *hub) came(from stepvan.Rank, body []byte) {
 	}
 }
 
-// find returns the loop that a frame is for, or keeps the frame for the next loop. closed says that the loop was
+// find returns the loop that a frame is for, or keeps the frame for a later loop. closed says that the loop was
 // closed.
 func (h *hub) find(from stepvan.Rank, body []byte) (l *Loop, closed bool) {
 	life := lifeOf(body)
@@ -75,9 +77,8 @@ func (h *hub) find(from stepvan.Rank, body []byte) (l *Loop, closed bool) {
 			return nil, true
 		}
 		return h.loop, h.loop == nil
-	case life == h.life+1 && h.bytes+len(body) <= maxEarly:
-		h.early = append(h.early, letter{from, slices.Clone(body)})
-		h.bytes += len(body)
+	case len(body) <= maxEarlyBytes && len(h.early[from]) < maxEarly:
+		h.early[from] = append(h.early[from], letter{from, slices.Clone(body)})
 	}
 	return nil, false
 }
@@ -91,12 +92,17 @@ func (h *hub) open(l *Loop) error {
 	}
 	h.life++
 	h.loop, l.life = l, h.life
-	for _, m := range h.early {
-		if lifeOf(m.body) == h.life {
-			l.early = append(l.early, m)
+	for from, letters := range h.early {
+		later := letters[:0]
+		for _, m := range letters {
+			if lifeOf(m.body) == h.life {
+				l.early = append(l.early, m)
+			} else {
+				later = append(later, m)
+			}
 		}
+		h.early[from] = later
 	}
-	h.early, h.bytes = nil, 0
 	return nil
 }
 

@@ -506,3 +506,39 @@ func TestAHookMayEndItsGoroutine(t *testing.T) {
 		require.Equal(t, "x", got)
 	}
 }
+
+// The n-th loops of all peers belong together, also when one of them is ahead.
+func TestALoopMayBeAheadOfOthers(t *testing.T) {
+	peers := pairtest.NewPeers(t, pairtest.Options{}, 2)
+	open := func(rank int) *particle.Loop {
+		l, err := particle.Open(peers[rank].Peer, particle.Options{})
+		require.NoError(t, err)
+		return l
+	}
+	behind := open(1)
+	for range 3 {
+		require.NoError(t, open(0).Close(limited(t)))
+	}
+	ahead := open(0)
+	id, created, err := ahead.Create(1, 0)
+	require.NoError(t, err)
+	came := make(chan struct{})
+	_, err = peers[1].Listen("after it", func(stepvan.Rank, []byte) { close(came) })
+	require.NoError(t, err)
+	require.NoError(t, peers[0].Mail(1, "after it", nil))
+	<-came
+	for range 3 {
+		require.NoError(t, behind.Close(limited(t)))
+		behind = open(1)
+	}
+	_, err = created.Wait(limited(t))
+	require.NoError(t, err)
+	require.NoError(t, behind.Handle(id, "echo", echo))
+	f, err := ahead.Send(particle.None, id, "echo", text("x"))
+	require.NoError(t, err)
+	v, err := f.Wait(limited(t))
+	require.NoError(t, err)
+	require.Equal(t, "x", string(v.Data))
+	require.NoError(t, ahead.Close(limited(t)))
+	require.NoError(t, behind.Close(limited(t)))
+}
