@@ -38,6 +38,7 @@ type access struct {
 	next    *access
 	record  *handles.Record[result]
 	view    tensor.Strided
+	made    made // in place of view
 	at      [tensor.MaxRank]int64
 	put     bool
 	note    []byte
@@ -62,7 +63,7 @@ func (p *Peer) Get(dst tensor.Strided, t Token, at []int64) (Handle, error) {
 	if err := checkDestination(&dst); err != nil {
 		return Handle{}, fmt.Errorf("get: %w", err)
 	}
-	return p.windows.access("get", dst, t, at, nil, false)
+	return p.windows.access("get", dst, made{}, t, at, nil, false)
 }
 
 // Put copies src to a part of a window of another peer, as Get does the other way round. Its handle completes when the
@@ -75,48 +76,91 @@ func (p *Peer) Put(src tensor.Strided, t Token, at []int64, note []byte) (Handle
 	if len(note) > MaxMail {
 		return Handle{}, errs.Invalid("put: note: too long (got %d, want at most %d bytes): put it into the elements", len(note), MaxMail)
 	}
-	return p.windows.access("put", src, t, at, note, true)
+	return p.windows.access("put", src, made{}, t, at, note, true)
 }
 
-// access begins a Get or a Put.
-func (t *windowTable) access(op string, v tensor.Strided, token Token, at []int64, note []byte, put bool) (Handle, error) {
+// access begins a Get or a Put, of a view or of what is made.
+func (t *windowTable) access(op string, v tensor.Strided, what made, token Token, at []int64, note []byte, put bool) (Handle, error) {
 	p := t.p
 	if err := token.check(op); err != nil {
 		return Handle{}, err
 	}
-	if n := len(v.Dims()); len(at) != 0 && len(at) != n {
+	rank := int(what.form.rank)
+	if what.maker == nil {
+		rank = len(v.Dims())
+	}
+	if n := rank; len(at) != 0 && len(at) != n {
 		return Handle{}, errs.Invalid("%s: at: wrong number of dimensions (got %d, want %d or none): give the first element of the part", op, len(at), n)
 	}
 	if i := slices.IndexFunc(at, func(n int64) bool { return n < 0 }); i >= 0 {
 		return Handle{}, errs.Invalid("%s: at: it is negative (got %d in dimension %d): count from the first element", op, at[i], i)
 	}
-	if err := v.Retain(); err != nil {
-		return Handle{}, fmt.Errorf("%s: %w", op, err)
+	if what.maker == nil {
+		if err := v.Retain(); err != nil {
+			return Handle{}, fmt.Errorf("%s: %w", op, err)
+		}
 	}
 	p.mu.Lock()
-	defer p.unlock()
 	r, err := p.find(op, token.owner())
 	if err == nil {
 		err = r.stock.checkRoom(op)
 	}
 	if err != nil {
-		v.Release()
+		p.unlock()
+		if what.maker == nil {
+			v.Release()
+		}
 		return Handle{}, err
 	}
 	x := p.spares.accesses.Take()
-	x.record, x.view, x.put, x.hasNote = p.start(op, r), v, put, note != nil
+	x.record, x.view, x.made, x.put, x.hasNote = p.start(op, r), v, what, put, note != nil
 	x.note = append(x.note[:0], note...)
 	x.at = [tensor.MaxRank]int64{}
 	copy(x.at[:], at)
 	x.edge.remote = r
 	r.stock.outstanding++
 	h := p.handle(x.record)
+	copying := &x.edge.copying // x may be used again at any time, and its task looks to that
+	x.edge.helped = what.maker != nil
 	if r.self() {
 		t.accessOwn(x, &token)
 	} else {
 		t.attachment(r, token).begin(x)
 	}
+	helped := x.edge.helped
+	x.edge.helped = false // the driver may begin it, which must not work on it
+	p.unlock()
+	if helped {
+		copying.help()
+	}
 	return h, nil
+}
+
+// form describes what an operation reads or writes at this end.
+func (x *access) form() form {
+	if x.made.maker != nil {
+		return x.made.form
+	}
+	return formOf(&x.view)
+}
+
+// memory is its first element; nil for what is made.
+func (x *access) memory() unsafe.Pointer {
+	if x.made.maker != nil {
+		return nil
+	}
+	return address(&x.view)
+}
+
+// free gives back what was borrowed for an operation.
+func (x *access) free() {
+	switch {
+	case x.made.maker != nil:
+		x.made.maker.Free()
+	case x.look == nil && x.view.Check() == nil:
+		x.view.Release()
+	}
+	x.view, x.made = tensor.Strided{}, made{}
 }
 
 // attachment finds or makes the attachment of a token.
@@ -197,7 +241,7 @@ func (a *attachment) start(x *access) {
 		a.see(x)
 		return
 	}
-	mine := formOf(&x.view)
+	mine := x.form()
 	box, err := a.box(x, &mine)
 	if err != nil {
 		x.finish(err)
@@ -209,6 +253,9 @@ func (a *attachment) start(x *access) {
 		src, dst = dst, src
 	}
 	w, err := route(src, dst)
+	if err == nil {
+		err = x.made.fits(&w)
+	}
 	if err != nil {
 		x.finish(err)
 		x.recycle()
@@ -217,21 +264,22 @@ func (a *attachment) start(x *access) {
 	e := &x.edge
 	e.out, e.owner = x.put, x
 	e.open()
+	e.written.maker, e.streamed.maker = x.made.maker, x.made.maker
 	switch {
 	case a.mapped:
 		a.using++
 		x.using = true
 		theirs := unsafe.Add(pointer(a.view.Bytes), box.place.Offset-a.form.place.Offset)
 		if x.put {
-			e.written.add(&w, address(&x.view), theirs)
+			e.written.add(&w, x.memory(), theirs)
 		} else {
-			e.viewed.add(&w, address(&x.view), theirs)
+			e.viewed.add(&w, x.memory(), theirs)
 		}
 		e.begin()
 	case w.Bytes() == 0:
 		e.begin()
 	default:
-		e.streamed.add(&w, address(&x.view), nil)
+		e.streamed.add(&w, x.memory(), nil)
 		x.request(&mine)
 	}
 }
@@ -360,7 +408,7 @@ func (t *windowTable) fail(r *remote, cause error) {
 // accessOwn is an operation on a window of this process.
 func (t *windowTable) accessOwn(x *access, token *Token) {
 	r := x.edge.remote
-	mine := formOf(&x.view)
+	mine := x.form()
 	w, err := t.find(r, token.window(), token[tokenKey:], x.rights())
 	var box tensor.Strided
 	if err == nil {
@@ -377,13 +425,17 @@ func (t *windowTable) accessOwn(x *access, token *Token) {
 	if err == nil {
 		walk, routeErr := route(src, dst)
 		if err = routeErr; err == nil {
+			err = x.made.fits(&walk)
+		}
+		if err == nil {
 			e := &x.edge
 			e.out, e.owner = x.put, x
 			e.open()
+			e.written.maker = x.made.maker
 			if x.put {
-				e.written.add(&walk, address(&x.view), address(&box))
+				e.written.add(&walk, x.memory(), address(&box))
 			} else {
-				e.viewed.add(&walk, address(&x.view), address(&box))
+				e.viewed.add(&walk, x.memory(), address(&box))
 			}
 			x.own = w
 			w.edges++
@@ -456,8 +508,7 @@ func (x *access) finish(err error) {
 	}
 	r := x.edge.remote
 	if err == nil && x.look == nil {
-		x.view.Release() // before the handle completes: the program may close the memory at once
-		x.view = tensor.Strided{}
+		x.free() // before the handle completes: the program may close the memory at once
 	}
 	r.peer.results.Finish(x.record, err)
 	x.record = nil
@@ -466,9 +517,7 @@ func (x *access) finish(err error) {
 
 // recycle takes back an operation that is over.
 func (x *access) recycle() {
-	if x.look == nil && x.view.Check() == nil {
-		x.view.Release()
-	}
-	x.view, x.to, x.own, x.using, x.look = tensor.Strided{}, nil, nil, false, nil
+	x.free()
+	x.to, x.own, x.using, x.look = nil, nil, false, nil
 	x.edge.remote.peer.spares.accesses.Put(x)
 }

@@ -17,6 +17,7 @@ type cargo struct {
 	casts  []conversion // of the boxes whose elements have another type at one end
 	bytes  int64        // as they travel
 	open   int64        // bytes of the last chunk, while boxes may still join it
+	maker  Maker        // of the elements of its one box; nil: they lie in memory of this end
 }
 
 // box is the walk from the source of a move to its destination.
@@ -51,6 +52,7 @@ const (
 func (c *cargo) reset() {
 	clear(c.boxes)
 	c.boxes, c.loops, c.chunks, c.casts, c.bytes, c.open = c.boxes[:0], c.loops[:0], c.chunks[:0], c.casts[:0], 0, 0
+	c.maker = nil
 }
 
 // empty reports whether there is nothing to move.
@@ -154,6 +156,11 @@ func (c *cargo) part(k chunk, j uint32) (b *box, p strided.Part) {
 // copyOut copies a chunk from this end to the other, which this process sees.
 func (c *cargo) copyOut(i int) {
 	k := c.chunks[i]
+	if c.maker != nil {
+		b, p := c.part(k, 0)
+		c.maker.Make(unsafe.Slice((*byte)(unsafe.Add(b.theirs, p.To)), p.Bytes()), p.From)
+		return
+	}
 	for j := range k.boxes {
 		b, p := c.part(k, j)
 		c.copy(b, &p, unsafe.Add(b.theirs, p.To), unsafe.Add(b.mine, p.From))
@@ -191,6 +198,11 @@ func (c *cargo) size(i int) (n int64) {
 // pack copies a chunk out of the views of this end. to has its size.
 func (c *cargo) pack(i int, to []byte) {
 	k := c.chunks[i]
+	if c.maker != nil {
+		_, p := c.part(k, 0)
+		c.maker.Make(to, p.From)
+		return
+	}
 	for j := range k.boxes {
 		b, p := c.part(k, j)
 		g := p.Gather(c.wire(b))
@@ -222,6 +234,10 @@ func (c *cargo) unpack(i int, from []byte) {
 // converted here, or the runs are so short that it is better to pack them.
 func (c *cargo) appendSources(i int, list [][]byte) [][]byte {
 	k := c.chunks[i]
+	if c.maker != nil {
+		_, p := c.part(k, 0)
+		return c.maker.AppendSources(list, p.From, p.Bytes())
+	}
 	var runs, bytes int64
 	for j := range k.boxes {
 		b, p := c.part(k, j)

@@ -41,6 +41,7 @@ type edge struct {
 	exposed bool   // the other end may touch memory of this end, although the edge has failed
 	owes    bool   // the other end waits for opQuiet
 	ending  error  // why e fails after the run: the other end has had all of it, and ends e
+	helped  bool   // the caller works on copying, once it has unlocked
 	pending bool   // of a plan: the run waits for it
 	offered uint64 // of a plan: the version that the other end offers; 0 for none
 	relay   *relay // of a chain; nil for others
@@ -195,7 +196,12 @@ func (e *edge) begin() {
 // copy has this end make its copies.
 func (e *edge) copy(own *cargo) {
 	e.busy++
-	e.remote.peer.run(&e.copying, len(own.chunks), own.bytes)
+	p := e.remote.peer
+	if e.helped {
+		p.movers.share(&e.copying, len(own.chunks))
+		return
+	}
+	p.run(&e.copying, len(own.chunks), own.bytes)
 }
 
 // copyChunk makes this end's copy of a chunk. Movers call it.

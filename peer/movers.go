@@ -101,6 +101,14 @@ func (v *movers) start(t *task) {
 	}
 }
 
+// share has the movers help with a task that the caller works on.
+func (v *movers) share(t *task, chunks int) {
+	t.reset(chunks)
+	if chunks > 1 {
+		v.start(t)
+	}
+}
+
 // enqueue puts a task into the queue. Under mu.
 //
 // +checklocks:v.mu

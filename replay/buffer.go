@@ -4,10 +4,8 @@ import (
 	"context"
 	"slices"
 	"sync"
-	"unsafe"
 
 	"github.com/stepvan/stepvan/internal/errs"
-	"github.com/stepvan/stepvan/internal/prefetch"
 	"github.com/stepvan/stepvan/tensor"
 )
 
@@ -155,32 +153,5 @@ func (s *snapshot) release() {
 	s.b.picking--
 	if s.b.picking == 0 {
 		s.b.wake()
-	}
-}
-
-const (
-	// lookahead is how many rows are fetched into the cache before they are copied: each row is in another place.
-	lookahead = 8
-	// mostFetched is how much of a row is fetched. The processor itself fetches what follows.
-	mostFetched = 512
-)
-
-// gather copies the rows of a batch from first on, as many as fit to. Budget: 0 allocations.
-func (s *snapshot) gather(to []byte, seed, first uint64) {
-	size, fetched := s.b.rowBytes, uintptr(min(s.b.rowBytes, mostFetched))
-	var ahead [lookahead]int
-	pick := func(i uint64) int {
-		at := int(Pick(seed, i, s.held)) * size
-		prefetch.Write(unsafe.Pointer(&s.b.memory[at]), fetched)
-		return at
-	}
-	for i := range ahead {
-		ahead[i] = pick(first + uint64(i))
-	}
-	for i, k := 0, 0; i < len(to); i, k = i+size, (k+1)%lookahead {
-		at := ahead[k]
-		ahead[k] = pick(first + lookahead)
-		copy(to[i:i+size:i+size], s.b.memory[at:])
-		first++
 	}
 }

@@ -56,7 +56,7 @@ func TestAddWaitsForABatchThatMayPickTheRows(t *testing.T) {
 		synctest.Wait()
 		require.Empty(t, added)
 		rows := make([]byte, 50*32)
-		s.gather(rows, 7, 0)
+		s.gather(rows, 7, 0, 0)
 		require.Equal(t, picked(small(), 7, 50, 2, 4), rows)
 		s.release()
 		require.NoError(t, <-added)

@@ -12,7 +12,6 @@ import (
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/peer"
-	"github.com/stepvan/stepvan/tensor"
 )
 
 // CollectorOptions say which ring a [Collector] packs rows for.
@@ -32,7 +31,8 @@ type Collector struct {
 	done   chan struct{} // closed when the goroutine has ended
 	wake   chan struct{} // has room for one: there is an ask
 
-	pieces [4]piece // of the goroutine
+	filler *filler // of the goroutine
+	body   []byte  // of the note, of the goroutine
 
 	mu   sync.Mutex
 	ring uint64 // that it packs for; 0 before it has heard of one
@@ -41,16 +41,8 @@ type Collector struct {
 	err  error
 }
 
-// piece is rows on their way to a slot.
-type piece struct {
-	bytes  []byte
-	memory tensor.Tensor // bytes, as elements
-	put    peer.Handle
-	used   bool
-}
-
-// pieceBytes is how much is picked before it is put. The next pieces are picked while one is written.
-const pieceBytes = 1 << 20
+// pieceBytes bounds how much is put at once. Between two pieces the collector looks whether it is still wanted.
+const pieceBytes = 64 << 20
 
 // NewCollector makes a collector. It packs rows until the ring is closed or its learner dies, or until Close.
 func NewCollector(p *peer.Peer, o CollectorOptions) (*Collector, error) {
@@ -63,15 +55,7 @@ func NewCollector(p *peer.Peer, o CollectorOptions) (*Collector, error) {
 	if o.Learner < 0 || int(o.Learner) >= p.Size() {
 		return nil, errs.Invalid("collector: learner: the cluster has no such peer (got %d, want 0 to %d): give its rank", o.Learner, p.Size()-1)
 	}
-	c := &Collector{peer: p, opt: o, done: make(chan struct{}), wake: make(chan struct{}, 1)}
-	for i := range c.pieces {
-		x := &c.pieces[i]
-		x.bytes = make([]byte, max(pieceBytes/o.Buffer.rowBytes, 1)*o.Buffer.rowBytes)
-		var err error
-		if x.memory, err = tensor.FromBytes(o.Buffer.layout.DType, tensor.ShapeOf(int64(len(x.bytes))/o.Buffer.layout.RowBytes(), o.Buffer.layout.Width()), x.bytes); err != nil {
-			return nil, err
-		}
-	}
+	c := &Collector{peer: p, opt: o, done: make(chan struct{}), wake: make(chan struct{}, 1), filler: &filler{}}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	c.cancel = cancel
 	stop, err := p.Listen(topicOf(o.Name, false), c.mailed)
@@ -258,36 +242,28 @@ func (c *Collector) packNext(ctx context.Context) {
 	}
 }
 
-// pack picks the rows of a share and writes them to the slot.
-func (c *Collector) pack(ctx context.Context, a *ask) (err error) {
+// pack writes the rows of a share to the slot. The last Put has the note, so all other rows are there before it.
+func (c *Collector) pack(ctx context.Context, a *ask) error {
 	s, err := c.opt.Buffer.snapshot(ctx, a.least)
 	if err != nil {
 		return err
 	}
-	defer s.release()
-	defer func() { err = errors.Join(err, c.drain()) }()
-	each := uint64(len(c.pieces[0].bytes) / c.opt.Buffer.rowBytes)
-	last := a.first + a.rows
-	for at, i := a.first, 0; at < last; i++ {
+	if !c.filler.isFree() { // a connection was lost, and package peer is not done with it
+		c.filler = &filler{}
+	}
+	c.filler.open(s, a)
+	defer c.filler.Free()
+	each := max(uint64(pieceBytes/c.opt.Buffer.rowBytes), 1)
+	for at, last := a.first, a.first+a.rows; at < last; {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		x := &c.pieces[i%len(c.pieces)]
-		if err := x.wait(); err != nil {
-			return err
-		}
 		n := min(each, last-at)
-		s.gather(x.bytes[:int(n)*c.opt.Buffer.rowBytes], a.seed, at)
-		var body []byte
-		if at+n == last { // all else must be there before the note is
-			if err := c.drain(); err != nil {
-				return err
-			}
-			answer := note{head: a.head, slot: a.slot, first: a.first, rows: a.rows, written: s.written, held: s.held}
-			answer.kind, answer.picks, answer.dtype = kindNote, 0, 0
-			body = answer.append(nil)
+		var note []byte
+		if at+n == last {
+			note = c.noteOf(a, &s)
 		}
-		if err := x.begin(c.peer, a, at, n, body); err != nil {
+		if err := c.put(a, at, n, note); err != nil {
 			return err
 		}
 		at += n
@@ -295,31 +271,23 @@ func (c *Collector) pack(ctx context.Context, a *ask) (err error) {
 	return nil
 }
 
-// begin begins to write the first n rows of the piece to a slot, from a row on.
-func (x *piece) begin(p *peer.Peer, a *ask, at, n uint64, note []byte) error {
-	rows, err := x.memory.Strided().Narrow(0, 0, int64(n))
+// put writes n rows to the slot, from a row on. It ends with the death of the learner or the stop of the node.
+func (c *Collector) put(a *ask, at, n uint64, note []byte) error {
+	l := &c.opt.Buffer.layout
+	c.filler.first = at
+	c.filler.users.Add(1)
+	h, err := c.peer.Library().PutMade(c.filler, l.DType, []int64{int64(n), l.Width()}, a.token, []int64{int64(at), 0}, note)
 	if err != nil {
+		c.filler.Free()
 		return err
 	}
-	x.put, err = p.Put(rows, a.token, []int64{int64(at), 0}, note)
-	x.used = err == nil
-	return err
+	return h.Wait(context.Background())
 }
 
-// wait waits until the memory of the piece is not in use.
-func (x *piece) wait() error {
-	if !x.used {
-		return nil
-	}
-	err := x.put.Wait(context.Background()) // it ends with the death of the learner or the stop of the node
-	x.used = false
-	return err
-}
-
-// drain waits for all pieces.
-func (c *Collector) drain() (err error) {
-	for i := range c.pieces {
-		err = errors.Join(err, c.pieces[i].wait())
-	}
-	return err
+// noteOf says that the rows of a share are whole.
+func (c *Collector) noteOf(a *ask, s *snapshot) []byte {
+	answer := note{head: a.head, slot: a.slot, first: a.first, rows: a.rows, written: s.written, held: s.held}
+	answer.kind, answer.picks, answer.dtype = kindNote, 0, 0
+	c.body = answer.append(c.body[:0])
+	return c.body
 }
