@@ -13,6 +13,7 @@ const (
 	limitStages    = "ideal pipeline"
 	limitProcess   = "bare processes"
 	limitGo        = "go nodes"
+	limitPicks     = "bare picks"
 	limitCopies    = "bare copies"
 	limitSockets   = "bare sockets"
 	limitPlan      = "plan alone"
@@ -28,6 +29,7 @@ func (l limits) spec() limit.Spec {
 	s := limit.Spec{Kind: l.kind(), Push: int64(l.o.Push), Pull: int64(l.o.Pull), Parties: 1 + l.servers(), Inside: l.o.inOneProcess(), Work: l.o.Work}
 	if l.o.Workload == Replay { // the learner asks, and the rows come back
 		s.Push = int64(smallBytes)
+		s.Rows = limit.Rows{Bytes: int64(l.o.Push), Buffer: int64(l.o.Push) * l.o.keptRows()}
 	}
 	if s.Kind == limit.Perftest {
 		s.Head = rdmaHead
@@ -83,6 +85,8 @@ func (l limits) name() string {
 		return limitCopies
 	case l.o.Workload == Refit:
 		return limitSockets
+	case l.o.Workload == Replay:
+		return limitPicks
 	case kind == limit.Memory && l.o.InPlace:
 		return "flag"
 	case kind == limit.Memory:

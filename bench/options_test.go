@@ -49,10 +49,13 @@ func TestLimitOfOptions(t *testing.T) {
 		"socket stream":          {Options{Workload: Weights}, limit.Spec{Kind: limit.Socket, Push: 256 << 20, Pull: 8, Parties: 2}},
 		"copy and flag":          {Options{Van: Shm, Progress: "park"}, limit.Spec{Kind: limit.Memory, Push: 8, Pull: 8, Parties: 2}},
 		"flag":                   {Options{Workload: AFD, InPlace: true, Van: Shm}, limit.Spec{Kind: limit.Memory, Parties: 2}},
-		"one worker":             {Options{Workload: Incast, Processes: Processes{Together: true}}, limit.Spec{Kind: limit.Socket, Push: 8, Pull: 8, Parties: 2, Inside: true}},
-		"ideal pipeline":         {Options{Workload: AFD3, Push: 1}, limit.Spec{Kind: limit.Socket, Push: 1, Pull: 2, Parties: 2}},
-		"go nodes":               {Options{Nodes: TorchNodes, Python: []string{"python"}}, limit.Spec{Kind: limit.Socket, Push: 8, Pull: 8, Parties: 2}},
-		"bare processes":         {Options{Workload: Start}, limit.Spec{Kind: limit.Socket, Push: 8, Pull: 8, Parties: 2}},
+		"bare picks": {Options{Workload: Replay, Van: Shm}, limit.Spec{
+			Kind: limit.Memory, Push: 8, Pull: 16 << 20, Parties: 2, Rows: limit.Rows{Bytes: 400, Buffer: 16 << 20 / 400 * 400},
+		}},
+		"one worker":     {Options{Workload: Incast, Processes: Processes{Together: true}}, limit.Spec{Kind: limit.Socket, Push: 8, Pull: 8, Parties: 2, Inside: true}},
+		"ideal pipeline": {Options{Workload: AFD3, Push: 1}, limit.Spec{Kind: limit.Socket, Push: 1, Pull: 2, Parties: 2}},
+		"go nodes":       {Options{Nodes: TorchNodes, Python: []string{"python"}}, limit.Spec{Kind: limit.Socket, Push: 8, Pull: 8, Parties: 2}},
+		"bare processes": {Options{Workload: Start}, limit.Spec{Kind: limit.Socket, Push: 8, Pull: 8, Parties: 2}},
 	} {
 		c.o.Node = []string{"x"}
 		o, err := c.o.withDefaults()

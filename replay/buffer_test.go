@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"bytes"
 	"context"
 	"testing"
 	"testing/synctest"
@@ -106,5 +107,45 @@ func TestPicks(t *testing.T) {
 	}
 	for _, n := range counts {
 		require.InDelta(t, 10_000, n, 400)
+	}
+}
+
+// A filler makes any bytes of a share, also those that begin and end amid rows, and names where long rows lie.
+func TestAFillerBeginsAmidRows(t *testing.T) {
+	for _, width := range []int64{8, longRow, bulkRow} { // short rows, rows that sockets take, rows that pass the caches
+		l := Layout{tensor.Uint8, []Field{{"row", width}}}
+		b, err := NewBuffer(l, 5)
+		require.NoError(t, err)
+		all := make([]byte, 5*width)
+		for i := range all {
+			all[i] = byte(i % 253)
+		}
+		require.NoError(t, b.Add(t.Context(), all))
+		s, err := b.snapshot(t.Context(), 0)
+		require.NoError(t, err)
+		var want []byte
+		for i := uint64(3); i < 23; i++ {
+			at := int64(Pick(7, i, 5)) * width
+			want = append(want, all[at:at+width]...)
+		}
+		f := &filler{}
+		f.open(s, &ask{seed: 7, rows: 20})
+		f.first = 3
+		for _, at := range []int64{0, 1, width - 1, width, 5*width + 3} {
+			for _, n := range []int64{1, width - 1, width, 3*width + 2, int64(len(want)) - at} {
+				to := make([]byte, n)
+				f.Make(to, at)
+				require.Equal(t, want[at:at+n], to)
+				list := f.AppendSources(nil, at, n)
+				require.Equal(t, width >= longRow, list != nil)
+				if list != nil {
+					require.Equal(t, want[at:at+n], bytes.Join(list, nil))
+				}
+			}
+		}
+		require.False(t, f.isFree())
+		f.Free()
+		require.True(t, f.isFree())
+		require.Zero(t, b.picking)
 	}
 }

@@ -69,7 +69,7 @@ func (a *Answerer) accept() error {
 	a.listen.Close()
 	one, err := newStream(conn, &a.spec, written(a.spec.Pull), written(a.spec.Push))
 	if err == nil {
-		a.side = one
+		a.side = a.spec.picking(one)
 	}
 	return err
 }

@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"bytes"
 	"fmt"
 	"net"
 	"os"
@@ -220,4 +221,35 @@ func TestCopier(t *testing.T) {
 	c.from[0], c.from[mostCopied-1] = 7, 9
 	require.Positive(t, c.Run(0))
 	require.Equal(t, []byte{7, 9}, []byte{c.to[0], c.to[mostCopied-1]})
+}
+
+// An answerer with rows sends whole rows of its buffer, one after the other, and not always the same.
+func TestPickedRows(t *testing.T) {
+	for _, k := range kinds {
+		for _, row := range []int64{300, picked/8 + 4} {
+			s := Spec{Kind: k, Push: 8, Pull: 10 * row, Parties: 2, Inside: true, Rows: Rows{Bytes: row, Buffer: 16 * row}}
+			c, all := connectAll(t, s, 1)
+			done := make(chan error, 1)
+			seen := map[int]bool{}
+			buffer := written(s.Rows.Buffer)
+			for range 5 {
+				go func() { done <- all[0].Run(1) }()
+				require.NoError(t, c.Run(1, func(time.Duration) {}))
+				require.NoError(t, <-done)
+				_, in := c.to[0].buffers()
+				for at := int64(0); at < s.Pull; at += row {
+					i := 0
+					for ; i < 16 && !bytes.Equal(buffer[int64(i)*row:][:row], in[at:at+row]); i++ {
+					}
+					require.Less(t, i, 16, "row at %d of %s", at, k)
+					seen[i] = true
+				}
+			}
+			require.Greater(t, len(seen), 4, "%s", k)
+		}
+	}
+	for _, r := range []Rows{{Bytes: 8}, {Bytes: -1, Buffer: 8}, {Bytes: 8, Buffer: 7}} {
+		_, _, err := Listen(Spec{Kind: Memory, Parties: 2, Rows: r})
+		require.ErrorIs(t, err, stepvan.ErrInvalid)
+	}
 }

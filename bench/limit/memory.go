@@ -28,9 +28,10 @@ type memory struct {
 	own, others *atomic.Uint64 // what this side raises, and waits for
 	from, to    []byte         // of what this side sends: memory of its own, and of the file; in place both are the file
 	inPlace     bool
-	in          []byte // of the file, where the other side's bytes arrive
-	sent        uint64 // of own
-	received    uint64 // of others
+	picker      *picker // in place of from
+	in          []byte  // of the file, where the other side's bytes arrive
+	sent        uint64  // of own
+	received    uint64  // of others
 	spin        spin
 }
 
@@ -46,7 +47,9 @@ func createMemory(s *Spec) (*memory, string, error) {
 	}
 	m := newMemory(s, file, answeredAt, pushedAt)
 	m.in, m.to = fileParts(s, file)
-	m.from = m.source(s.Pull)
+	if m.picker = newPicker(&s.Rows); m.picker == nil {
+		m.from = m.source(s.Pull)
+	}
 	return m, fmt.Sprintf(addrFormat, os.Getpid(), file.FD()), nil
 }
 
@@ -98,7 +101,10 @@ func number(file *shm.Memory, offset int) *atomic.Uint64 {
 
 // send copies this side's bytes into the file, unless they are there, and raises its number.
 func (m *memory) send() error {
-	if !m.inPlace {
+	switch {
+	case m.picker != nil:
+		m.picker.fill(m.to)
+	case !m.inPlace:
 		copy(m.to, m.from)
 	}
 	m.sent++

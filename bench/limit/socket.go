@@ -67,9 +67,9 @@ func tune(c net.Conn, fd int) {
 }
 
 // send writes all bytes that go out.
-func (s *rawSocket) send() error {
-	return s.move("send", s.out, sys.Send)
-}
+func (s *rawSocket) send() error { return s.sendAll(s.out) }
+
+func (s *rawSocket) sendAll(b []byte) error { return s.move("send", b, sys.Send) }
 
 // receive fills the memory for the bytes that come in.
 func (s *rawSocket) receive() error {

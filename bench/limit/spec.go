@@ -30,6 +30,7 @@ type Spec struct {
 	Parties int       // threads that spin: the caller and its answerers
 	Inside  bool      // all sides are goroutines of one process
 	InPlace bool      // with Memory: the sides write their bytes where the other side reads them
+	Rows    Rows      // that the answerer picks; with one answerer
 	Work    work.Spec // what the sides do besides; with one answerer
 }
 
@@ -45,6 +46,9 @@ func (s *Spec) check() error {
 	}
 	if s.Push < least || s.Pull < least {
 		return errs.Invalid("a limit of %d and %d bytes, want %d at least", s.Push, s.Pull, least)
+	}
+	if err := s.Rows.check(); err != nil {
+		return err
 	}
 	return s.Work.Check(s.Push, s.Pull)
 }
