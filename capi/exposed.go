@@ -131,6 +131,31 @@ func goPut(id cUint64, view *C.stepvan_view, token *cUint8, at *cInt64, note uns
 	})
 }
 
+// goPutRows implements
+//
+//	int32_t stepvan_put_rows(uint64_t node, const stepvan_view *view, const int64_t *rows, uint64_t count, const
+//	    uint8_t *token, const int64_t *at, const void *note, uint64_t note_bytes, uint64_t owner, uint64_t *handle,
+//	    stepvan_error *error);
+//
+//export goPutRows
+func goPutRows(id cUint64, view *C.stepvan_view, rows *cInt64, count cUint64, token *cUint8, at *cInt64, note unsafe.Pointer, noteBytes, owner cUint64, handle *cUint64, e *cError) cCode {
+	return onPeer(id, e, func(n *node) error {
+		if rows == nil && count > 0 || count > maxAddress/8 || !addressable(unsafe.Pointer(rows), uint64(count)*8) {
+			return invalid("rows: %d numbers at %#x are not readable memory", count, uintptr(unsafe.Pointer(rows)))
+		}
+		if note == nil && noteBytes > 0 || !addressable(note, uint64(noteBytes)) {
+			return invalid("note: %d bytes at %#x are not readable memory", noteBytes, uintptr(note))
+		}
+		var body []byte
+		if note != nil {
+			body = unsafe.Slice((*byte)(note), noteBytes)
+		}
+		return n.access(view, token, at, owner, handle, func(v tensor.Strided, t peer.Token, at []int64) (peer.Handle, error) {
+			return n.peer.Library().PutRows(v, list[int64](unsafe.Pointer(rows), count), t, at, body)
+		})
+	})
+}
+
 // access begins a get or a put.
 func (n *node) access(view *cView, token *cUint8, at *cInt64, owner cUint64, handle *cUint64, begin func(tensor.Strided, peer.Token, []int64) (peer.Handle, error)) error {
 	if err := n.checkRunning(); err != nil {

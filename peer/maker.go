@@ -32,6 +32,9 @@ type made struct {
 func (l Library) PutMade(m Maker, t tensor.DType, dims []int64, token Token, at []int64, note []byte) (Handle, error) {
 	const op = "put"
 	shape, err := tensor.MakeShape(dims...)
+	if err == nil && len(note) > MaxMail {
+		return Handle{}, errs.Invalid("put: note: too long (got %d, want at most %d bytes): put it into the elements", len(note), MaxMail)
+	}
 	if err != nil || !t.Valid() {
 		return Handle{}, errs.Invalid("%s: made elements: they are no tensor (got %v of %v): give a type and extents", op, dims, t)
 	}

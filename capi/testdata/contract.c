@@ -182,6 +182,7 @@ static void refuses_nodes(uint64_t node, int32_t want)
 	REFUSED(want, stepvan_expose(node, &view, 0, NULL, 0, 0, &n, token, NULL, &error));
 	REFUSED(want, stepvan_get(node, &view, token, NULL, 0, &n, &error));
 	REFUSED(want, stepvan_put(node, &view, token, NULL, NULL, 0, 0, &n, &error));
+	REFUSED(want, stepvan_put_rows(node, &view, NULL, 0, token, NULL, NULL, 0, 0, &n, &error));
 	REFUSED(want, stepvan_post(node, "key", NULL, 0, &n, &error));
 	REFUSED(want, stepvan_unpost(node, "key", &n, &error));
 	REFUSED(want, stepvan_watch(node, "", &n, &error));
@@ -889,6 +890,16 @@ static void peers_reach(const uint64_t *node)
 	IS(1, from);
 	IS(0, memcmp(text, "note", 4));
 	IS(42, own[0] + own[1] + own[2]);
+	const int64_t rows[] = {1, 0}, wrong[] = {0, 2};
+	other[0] = 5, other[1] = 6;
+	REFUSED(STEPVAN_INVALID, stepvan_put_rows(node[1], &part, wrong, 2, token, NULL, NULL, 0, 0, &handle, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_put_rows(node[1], &part, NULL, 2, token, NULL, NULL, 0, 0, &handle, &error));
+	OK(stepvan_put_rows(node[1], &part, rows, 2, token, NULL, "rows", 4, 16, &handle, &error));
+	OK(stepvan_wait(node[1], handle, -1, &error));
+	owned_by(16);
+	OK(stepvan_mailbox_next(notes, -1, &from, text, sizeof text, &n, &error));
+	IS(0, memcmp(text, "rows", 4));
+	IS(1, own[0] == 6 && own[1] == 5);
 	OK(stepvan_unexpose(window, -1, &error));
 	owned_by(14);
 	OK(stepvan_get(node[1], &part, token, at, 0, &handle, &error));

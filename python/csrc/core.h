@@ -336,6 +336,7 @@ PyObject *peer_expose(PyObject *self, arguments args, Py_ssize_t count);
 PyObject *peer_unexpose(PyObject *self, arguments args, Py_ssize_t count);
 PyObject *peer_get(PyObject *self, arguments args, Py_ssize_t count);
 PyObject *peer_put(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *peer_put_rows(PyObject *self, arguments args, Py_ssize_t count);
 PyObject *board_post(PyObject *self, arguments args, Py_ssize_t count);
 PyObject *board_unpost(PyObject *self, arguments args, Py_ssize_t count);
 PyObject *board_watch(PyObject *self, arguments args, Py_ssize_t count);

@@ -103,6 +103,7 @@ static PyMethodDef methods[] = {
 	FAST("unexpose", peer_unexpose),
 	FAST("get", peer_get),
 	FAST("put", peer_put),
+	FAST("put_rows", peer_put_rows),
 	FAST("post", board_post),
 	FAST("unpost", board_unpost),
 	FAST("watch", board_watch),

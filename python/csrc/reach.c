@@ -181,11 +181,11 @@ PyObject *peer_unexpose(PyObject *self, arguments args, Py_ssize_t count)
 	Py_RETURN_NONE;
 }
 
-/* The arguments of get and put in C. */
+/* The arguments of get, put and put_rows in C. */
 typedef struct reaching {
 	uint64_t node;
-	char *token, *note;
-	Py_ssize_t note_size, dims; /* dims: -1 where the part begins at the first element */
+	char *token, *note, *rows; /* rows: NULL where all of the tensor is meant */
+	Py_ssize_t note_size, rows_size, dims; /* dims: -1 where the part begins at the first element */
 	int64_t at[STEPVAN_MAX_RANK];
 } reaching;
 
@@ -242,8 +242,16 @@ static PyObject *reach(arguments args, const reaching *r, const operand *as, con
 	}
 	const int64_t *at = r->dims < 0 ? NULL : r->at;
 	const uint8_t *token = (const uint8_t *)r->token;
-	int32_t code = as->write ? stepvan_get(r->node, &view, token, at, (uintptr_t)owner, &handle, &error)
-	                         : stepvan_put(r->node, &view, token, at, r->note, (uint64_t)r->note_size, (uintptr_t)owner, &handle, &error);
+	int32_t code;
+	if (r->rows != NULL) {
+		uint64_t rows = (uint64_t)r->rows_size / sizeof(int64_t);
+		Py_BEGIN_ALLOW_THREADS /* it picks rows itself */
+		code = stepvan_put_rows(r->node, &view, (const int64_t *)r->rows, rows, token, at, r->note, (uint64_t)r->note_size, (uintptr_t)owner, &handle, &error);
+		Py_END_ALLOW_THREADS
+	} else {
+		code = as->write ? stepvan_get(r->node, &view, token, at, (uintptr_t)owner, &handle, &error)
+		                 : stepvan_put(r->node, &view, token, at, r->note, (uint64_t)r->note_size, (uintptr_t)owner, &handle, &error);
+	}
 	if (check_on(r->node, name, code, &error) < 0) {
 		Py_DECREF(owner);
 		return NULL;
@@ -273,6 +281,23 @@ PyObject *peer_put(PyObject *self, arguments args, Py_ssize_t count)
 	if (args[4] != Py_None && to_bytes(args[4], &r.note, &r.note_size, "note") < 0)
 		return NULL;
 	return reach(args, &r, &as, "put");
+}
+
+/* put_rows(node, tensor, rows as bytes of int64, token, at or None, note or None) -> handle */
+PyObject *peer_put_rows(PyObject *self, arguments args, Py_ssize_t count)
+{
+	static const operand as = {"x", -1, 0, NULL};
+	reaching r = {0};
+	if (expect(count, 6, 6, "put_rows") < 0 || to_u64(args[0], &r.node, "node") < 0 || to_bytes(args[2], &r.rows, &r.rows_size, "rows") < 0 ||
+	    to_token(args[3], &r.token) < 0 || to_at(args[4], &r) < 0)
+		return NULL;
+	if (r.rows_size % (Py_ssize_t)sizeof(int64_t) != 0) {
+		raise_invalid("rows has %zd bytes: give numbers of 8 bytes", r.rows_size);
+		return NULL;
+	}
+	if (args[5] != Py_None && to_bytes(args[5], &r.note, &r.note_size, "note") < 0)
+		return NULL;
+	return reach(args, &r, &as, "put_rows");
 }
 
 /* post(node, key, value) -> handle */

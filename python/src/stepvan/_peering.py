@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stepvan import _core
+from stepvan._errors import InvalidError
 from stepvan._group import Group
 from stepvan._local import Local
 from stepvan._mail import Mailbox, Window
@@ -102,6 +103,17 @@ class Peering(Local):
         The handle ends when the elements are there. The other peer then gets the note, of at most 64 KiB.
         """
         return Handle(self, _core.put(self._at, x, token, at, note))
+
+    def put_rows(self, x: Any, rows: Any, token: bytes, at: Sequence[int] | None = None, note: bytes | None = None) -> Handle:
+        """``put`` of rows of a matrix, which are picked on their way: row i of the part is row ``rows[i]`` of x.
+
+        rows: a tensor or an array of int64 on the CPU. Where this process sees the window, the rows are copied once.
+        InvalidError also: a number is not that of a row, or the elements of a row are not contiguous.
+        """
+        numbers = rows.numpy() if hasattr(rows, "numpy") else rows
+        if str(numbers.dtype) != "int64" or numbers.ndim != 1:
+            raise InvalidError(f"put rows: rows: not numbers of rows (got {list(numbers.shape)} of {numbers.dtype}): give one dimension of int64")
+        return Handle(self, _core.put_rows(self._at, x, numbers.tobytes(), token, at, note))
 
     def plan(
         self,

@@ -96,6 +96,11 @@ class Snapshot:
     def __init__(self, buffer: ReplayBuffer, written: int, held: int) -> None:
         self._buffer, self.written, self.held = buffer, written, held
 
+    @property
+    def memory(self) -> torch.Tensor:
+        """The matrix that has the rows."""
+        return self._buffer._memory
+
     def gather(self, places: torch.Tensor, to: torch.Tensor) -> None:
         torch.index_select(self._buffer._memory, 0, places, out=to)
 

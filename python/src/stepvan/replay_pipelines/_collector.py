@@ -16,7 +16,8 @@ from stepvan.replay_pipelines._wire import Ask, Head, Note
 
 __all__ = ["ReplayCollector"]
 
-_PIECE = 1 << 20  # bytes that are picked before they are put
+_PIECE = 64 << 20  # bytes that are put at once; between two pieces the collector looks whether it is still wanted
+_FEW = 1 << 20  # bytes that the thread of the mail picks itself
 _PROBE = 0.1  # seconds between looks whether the other side lives
 
 
@@ -37,9 +38,8 @@ class ReplayCollector:
         self._to_ring = _wire.topic(name, "ring")
         rows = buffer._rows
         self._dtype = element(rows.dtype)[0]
-        count = max(_PIECE // (rows.width * buffer._memory.element_size()), 1)
-        self._pieces = [node.empty((count, rows.width), rows.dtype) for _ in range(2)]
-        self._puts: list[Any] = [None, None]
+        row_bytes = rows.width * buffer._memory.element_size()
+        self._each, self._few = max(_PIECE // row_bytes, 1), max(_FEW // row_bytes, 1)
         self._changed = threading.Condition()
         self._packing = threading.Lock()
         """Held while rows are packed."""
@@ -145,8 +145,8 @@ class ReplayCollector:
         self._buffer.wake()
 
     def _packed_at_once(self, ask: Ask) -> bool:
-        """Packs rows of one piece on this thread, where nothing waits: another thread would begin later."""
-        if ask.rows > len(self._pieces[0]) or not self._packing.acquire(blocking=False):
+        """Packs a few rows on this thread, where nothing waits: another thread would begin later."""
+        if ask.rows > self._few or not self._packing.acquire(blocking=False):
             return False
         try:
             snapshot = None if self._replaced() else self._buffer.snapshot_now(ask.least)
@@ -177,44 +177,19 @@ class ReplayCollector:
         """Packs rows of a snapshot, or says why not."""
         try:
             with snapshot:
-                try:
-                    self._write(ask, snapshot.written, snapshot.held, snapshot.gather)
-                finally:
-                    self._drain()
+                self._write(ask, snapshot.written, snapshot.held, snapshot.memory)
         except StaleError:
             pass  # the ring has given the slot up
         except Exception as error:  # the learner waits for an answer, whatever it is
             self._tell(ask.head.refusal(str(error)))
 
-    def _write(self, ask: Ask, written: int, held: int, gather: Any) -> None:
+    def _write(self, ask: Ask, written: int, held: int, memory: Any) -> None:
+        """Puts the rows of a share: those of the last put have the note, and all others are there before it."""
         places = pick(ask.head.picks, ask.seed, held, ask.total, ask.first, ask.rows)
-        each = len(self._pieces[0])
-        for number, at in enumerate(range(0, ask.rows, each)):
+        for at in range(0, ask.rows, self._each):
             if self._replaced():
                 return
-            n = min(each, ask.rows - at)
-            piece = self._pieces[number % 2][:n]
-            self._settle(number % 2)
-            gather(places[at : at + n], piece)
-            note = None
+            n, note = min(self._each, ask.rows - at), None
             if at + n == ask.rows:
-                self._drain()  # all else must be there before the note is
                 note = Note(ask.head._replace(kind=_wire.NOTE, picks=0, dtype=0), ask.slot, ask.first, ask.rows, written, held).pack()
-            self._puts[number % 2] = self._peer.put(piece, ask.token, at=(ask.first + at, 0), note=note)
-
-    def _settle(self, number: int) -> None:
-        """Waits until a piece is not in use."""
-        put, self._puts[number] = self._puts[number], None
-        if put is not None:
-            put.wait()
-
-    def _drain(self) -> None:
-        failed: Error | None = None
-        for number in range(len(self._puts)):
-            try:
-                self._settle(number)
-            except Error as error:
-                failed = failed or error
-        if failed is not None:
-            raise failed
-
+            self._peer.put_rows(memory, places[at : at + n], ask.token, at=(ask.first + at, 0), note=note).wait()
