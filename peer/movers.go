@@ -101,10 +101,11 @@ func (v *movers) start(t *task) {
 	}
 }
 
-// share has the movers help with a task that the caller works on.
+// share has the movers help with a task that the caller works on. A single mover would not help: on two cores the other
+// peer waits on the second one, and three goroutines in turns take longer.
 func (v *movers) share(t *task, chunks int) {
 	t.reset(chunks)
-	if chunks > 1 {
+	if chunks > 1 && v.most > 1 {
 		v.start(t)
 	}
 }

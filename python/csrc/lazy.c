@@ -104,6 +104,7 @@
 	X(int32_t, unexpose, (uint64_t window, int64_t timeout_ns, stepvan_error *error), (window, timeout_ns, error), failed(error)) \
 	X(int32_t, get, (uint64_t node, const stepvan_view *view, const uint8_t *token, const int64_t *at, uint64_t owner, uint64_t *handle, stepvan_error *error), (node, view, token, at, owner, handle, error), failed(error)) \
 	X(int32_t, put, (uint64_t node, const stepvan_view *view, const uint8_t *token, const int64_t *at, const void *note, uint64_t note_bytes, uint64_t owner, uint64_t *handle, stepvan_error *error), (node, view, token, at, note, note_bytes, owner, handle, error), failed(error)) \
+	X(int32_t, put_rows, (uint64_t node, const stepvan_view *view, const int64_t *rows, uint64_t count, const uint8_t *token, const int64_t *at, const void *note, uint64_t note_bytes, uint64_t owner, uint64_t *handle, stepvan_error *error), (node, view, rows, count, token, at, note, note_bytes, owner, handle, error), failed(error)) \
 	X(int32_t, post, (uint64_t node, const char *key, const void *value, uint64_t bytes, uint64_t *handle, stepvan_error *error), (node, key, value, bytes, handle, error), failed(error)) \
 	X(int32_t, unpost, (uint64_t node, const char *key, uint64_t *handle, stepvan_error *error), (node, key, handle, error), failed(error)) \
 	X(int32_t, watch, (uint64_t node, const char *prefix, uint64_t *watch, stepvan_error *error), (node, prefix, watch, error), failed(error)) \

@@ -172,3 +172,31 @@ def test_the_board(cluster):
         boards[1].watch("none/", lambda entries: entries, 0.05)
     for _ in range(70):  # each ends its watch
         boards[1].watch("test/", timeout=20)
+
+
+def test_put_rows(pair):
+    a, b = pair
+    slot = torch.zeros(6, 1000)
+    notes = queue.Queue()
+    rows = torch.arange(8000.0).reshape(8, 1000)
+    with a.expose(slot, write=True, on_note=lambda source, note: notes.put((source, note))) as w:
+        for numbers in (torch.tensor([7, 0, 7]), np.array([7, 0, 7])):
+            slot.zero_()
+            b.put_rows(rows, numbers, w.token, (2, 0), b"whole").wait(20)
+            assert notes.get(timeout=20) == (1, b"whole")
+            assert torch.equal(slot[2:5], rows[[7, 0, 7]])
+            assert not slot[:2].any() and not slot[5:].any()
+        some = torch.tensor([1])
+        for call, message in (
+            (lambda: b.put_rows(rows, torch.tensor([0, 8]), w.token), "number 1 is out of range"),
+            (lambda: b.put_rows(rows, torch.tensor([0, -1]), w.token), "number 1 is out of range"),
+            (lambda: b.put_rows(rows.T, some, w.token), "not contiguous"),
+            (lambda: b.put_rows(rows[0], some, w.token), "not contiguous"),
+            (lambda: b.put_rows(rows, torch.tensor([1.0]), w.token), "not numbers of rows"),
+            (lambda: b.put_rows(rows, torch.tensor([[1]]), w.token), "not numbers of rows"),
+            (lambda: b.put_rows(rows, some, b"short"), "token has 5 bytes"),
+            (lambda: b.put_rows(rows, some, w.token, (6, 0)).wait(20), "leaves the window"),
+            (lambda: b.put_rows(rows[:, :10], torch.tensor([1, 2]), w.token).wait(20), "not contiguous"),
+        ):
+            with pytest.raises(stepvan.InvalidError, match=message):
+                call()
