@@ -101,8 +101,8 @@ func (v *movers) start(t *task) {
 	}
 }
 
-// share has the movers help with a task that the caller works on. A single mover would not help: on two cores the other
-// peer waits on the second one, and three goroutines in turns take longer.
+// share has the movers help with a task that the caller works on. A single mover does not help:
+// on two cores, where the other peer waits too, it was measured to make a Put of 16 MiB slower.
 func (v *movers) share(t *task, chunks int) {
 	t.reset(chunks)
 	if chunks > 1 && v.most > 1 {
