@@ -29,7 +29,7 @@ func (l limits) spec() limit.Spec {
 	s := limit.Spec{Kind: l.kind(), Push: int64(l.o.Push), Pull: int64(l.o.Pull), Parties: 1 + l.servers(), Inside: l.o.inOneProcess(), Work: l.o.Work}
 	if l.o.Workload == Replay { // the learner asks, and the rows come back
 		s.Push = int64(smallBytes)
-		s.Rows = limit.Rows{Bytes: int64(l.o.Push), Buffer: int64(l.o.Push) * l.o.keptRows()}
+		s.Rows = limit.Rows{Bytes: int64(l.o.Push), Buffer: int64(l.o.Push) * keptRows(l.o)}
 	}
 	if s.Kind == limit.Perftest {
 		s.Head = rdmaHead

@@ -71,10 +71,10 @@ func (p *replaying) learns() bool { return int(p.node.Rank()) < p.spec.Workers }
 func (p *replaying) rows() int64 { return int64(p.spec.Pull / p.spec.Push) }
 
 // kept is how many rows each collector keeps: as many as a large batch has.
-func (p *replaying) kept() int { return int(p.spec.keptRows()) }
+func (p *replaying) kept() int { return int(keptRows(p.spec)) }
 
 // keptRows is how many rows each collector keeps.
-func (o *Options) keptRows() int64 { return int64(max(o.Pull, replayBatch) / o.Push) }
+func keptRows(o *Options) int64 { return int64(max(o.Pull, replayBatch) / o.Push) }
 
 // row is row i of every buffer.
 func (p *replaying) row(i int) []byte {

@@ -495,8 +495,8 @@ int32_t stepvan_put(uint64_t node, const stepvan_view *view, const uint8_t *toke
 }
 
 int32_t stepvan_put_rows(uint64_t node, const stepvan_view *view, const int64_t *rows, uint64_t count, const uint8_t
-        *token, const int64_t *at, const void *note, uint64_t note_bytes, uint64_t owner, uint64_t *handle, stepvan_error
-        *error)
+        *token, const int64_t *at, const void *note, uint64_t note_bytes, uint64_t owner, uint64_t *handle,
+        stepvan_error *error)
 {
 	return forked ? refuse(error) : goPutRows(node, (stepvan_view *)view, (int64_t *)rows, count, (uint8_t *)token, (int64_t *)at, (void *)note, note_bytes, owner, handle, error);
 }

@@ -1066,9 +1066,9 @@ int32_t stepvan_get(uint64_t node, const stepvan_view *view, const uint8_t *toke
 int32_t stepvan_put(uint64_t node, const stepvan_view *view, const uint8_t *token, const int64_t *at, const void *note, uint64_t note_bytes, uint64_t owner, uint64_t *handle, stepvan_error *error);
 
 /*
- * stepvan_put of rows of a matrix, which are picked on their way: row i of the part is row rows[i] of the view. Each row
- * of the view must be contiguous. The numbers are not read after the call. Where this process sees the window, the rows
- * are copied once, in part by the calling thread. STEPVAN_INVALID also: a number is not that of a row.
+ * stepvan_put of rows of a matrix, which are picked on their way: row i of the part is row rows[i] of the view. Each
+ * row of the view must be contiguous. The numbers are not read after the call. Where this process sees the window, the
+ * rows are copied once, in part by the calling thread. STEPVAN_INVALID also: a number is not that of a row.
  */
 int32_t stepvan_put_rows(uint64_t node, const stepvan_view *view, const int64_t *rows, uint64_t count, const uint8_t *token, const int64_t *at, const void *note, uint64_t note_bytes, uint64_t owner, uint64_t *handle, stepvan_error *error);
 

@@ -19,8 +19,8 @@ type rowMaker struct {
 }
 
 // PutRows is [Peer.Put] for rows of a matrix, which are picked on their way: row i of the part is row rows[i] of the
-// matrix. The elements of a row must be contiguous, and rows is not looked at after the call. See [Library.PutMade] for
-// who picks.
+// matrix. The elements of a row must be contiguous, and rows is not looked at after the call. [Library.PutMade] says
+// where they are picked.
 func (l Library) PutRows(matrix tensor.Strided, rows []int64, token Token, at []int64, note []byte) (Handle, error) {
 	if err := checkSource(&matrix); err != nil {
 		return Handle{}, fmt.Errorf("put rows: %w", err)

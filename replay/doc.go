@@ -24,9 +24,9 @@
 //
 // The ring asks each collector by mail for a share of the rows (type ask). The ask names the tick, the seed, the slot
 // and its window, and the rows of the share. The collector picks rows from its [Buffer] by the seed ([Pick]). Where its
-// process sees the slot, it writes them there at once ([peer.Library.PutMade]). Elsewhere a part is picked while the one
-// before travels. The note of its last Put says which rows are whole (type note). A collector that
-// cannot do it says why by mail (type refusal). A batch is complete when notes have named each of its rows once.
+// process sees the slot, it writes them there at once ([peer.Library.PutMade]). Elsewhere a part is picked while the
+// one before travels. The note of its last Put says which rows are whole (type note). A collector that cannot do it
+// says why by mail (type refusal). A batch is complete when notes have named each of its rows once.
 //
 // The picks of a batch follow from its seed and the size of the buffer alone. So collectors with equal buffers give the
 // same batch, whichever of them packs a row. torch's generator picks other rows. A ring in Python says which picks it

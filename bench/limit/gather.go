@@ -8,8 +8,8 @@ import (
 	"github.com/stepvan/stepvan/internal/prefetch"
 )
 
-// Rows says that an answerer picks the bytes of its answer at random, as rows from a buffer. The zero value says that it
-// does not.
+// Rows says that an answerer picks the bytes of its answer at random, as rows from a buffer. The zero value says that
+// it does not.
 type Rows struct {
 	Bytes  int64 // of a row
 	Buffer int64 // bytes that rows are picked from
