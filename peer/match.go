@@ -57,7 +57,7 @@ func (g *Group) MatchWith(ctx context.Context, name string, sends, recvs []Named
 	if err != nil {
 		return nil, g.end(err)
 	}
-	pl, err := g.p.PlanWith(ctx, name, out, in, o)
+	pl, err := planFor(ctx, g.p, g, name, out, in, o)
 	if err != nil {
 		return nil, g.end(err)
 	}

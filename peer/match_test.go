@@ -129,3 +129,22 @@ func TestMatchesThatDoNotFit(t *testing.T) {
 		})
 	}
 }
+
+// A tensor that only its own peer can refuse fails the match at all members, and nobody waits for that peer.
+func TestAMatchOfADestinationThatOverlapsItself(t *testing.T) {
+	all := pairtest.NewPeers(t, pairtest.Options{}, 3)
+	row := empty(t, all[1], shared, 8)
+	twice, err := row.AsStrided(tensor.ShapeOf(4, 8), []int64{0, 1}, 0)
+	require.NoError(t, err)
+	whole := empty(t, all[0], shared, 32)
+	from, err := whole.AsStrided(tensor.ShapeOf(4, 8), []int64{8, 1}, 0)
+	require.NoError(t, err)
+	sends := [][]peer.Named{{{Name: "w", View: from}}, nil, nil}
+	recvs := [][]peer.Named{nil, {{Name: "w", View: twice}}, nil}
+	_, errs := matchEverywhere(t, all, "weights", sends, recvs)
+	require.ErrorIs(t, errs[1], stepvan.ErrInvalid)
+	require.ErrorIs(t, errs[0], stepvan.ErrRemote, "it is told")
+	for _, err := range errs[:2] {
+		require.ErrorContains(t, err, "several elements in one place")
+	}
+}

@@ -26,10 +26,15 @@ type PlanOptions struct {
 
 // PlanWith is Plan with options. When they differ between two peers, the error is a [*MismatchError] at both.
 func (p *Peer) PlanWith(ctx context.Context, name string, sends, recvs []Move, o PlanOptions) (*Plan, error) {
+	return planFor(ctx, p, nil, name, sends, recvs, o)
+}
+
+// planFor is [Peer.PlanWith] for an operation of a group, whose failure at another member ends it, or for none.
+func planFor(ctx context.Context, p *Peer, g *Group, name string, sends, recvs []Move, o PlanOptions) (*Plan, error) {
 	if err := checkPlanName(name); err != nil {
 		return nil, err
 	}
-	d := &draft{plan: &Plan{p: p, name: name}, options: o}
+	d := &draft{plan: &Plan{p: p, name: name}, options: o, group: g}
 	return negotiate(ctx, d, sends, recvs)
 }
 

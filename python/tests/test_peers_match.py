@@ -148,6 +148,7 @@ def test_states_that_do_not_fit(peers):
         ({"w": torch.zeros(3, 5)}, "w"),
         ({"w": torch.zeros(3, 4, dtype=torch.int32)}, "w"),
         ({"v": torch.zeros(3, 4)}, "v"),
+        ({"w": torch.zeros(3, 1).expand(3, 4)}, "several elements in one place"),
         ({"w": (torch.zeros(2, 4), Part.shard((3, 4), 0, 1, 2))}, "w: the view does not have the shape of its part"),
     ):
         found = errors(({"w": torch.zeros(3, 4)}, None), (None, recv), (None, None))
