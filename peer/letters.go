@@ -251,5 +251,5 @@ func (x *letters) giveUp(c agreement, op string, from stepvan.Rank, key string, 
 	if w.err != nil {
 		return errs.Ended(op, w.err)
 	}
-	return &stepvan.OpError{Op: op, Peer: r.Name, Err: errs.Late("it did not take part in time", err)}
+	return &stepvan.OpError{Op: op, Peer: r.Name, Err: errs.Late("it did not take part in time: call the same there, with the same name", err)}
 }

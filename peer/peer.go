@@ -211,7 +211,9 @@ func (p *Peer) lost(id wire.PeerID, err error) {
 	case r.session != nil && errors.Is(err, link.ErrLeft):
 		r.left = err
 	default:
-		r.dead = fmt.Errorf("%w: %w", stepvan.ErrPeerLost, err)
+		if r.dead = err; !errors.Is(err, stepvan.ErrPeerLost) {
+			r.dead = fmt.Errorf("%w: %w", stepvan.ErrPeerLost, err)
+		}
 		r.end(r.failure("connection", r.dead)) // with its name, whatever err says
 	}
 }
