@@ -434,6 +434,11 @@ int32_t stepvan_group_close(uint64_t group, stepvan_error *error)
 	return forked ? refuse(error) : goGroupClose(group, error);
 }
 
+int32_t stepvan_group_forget(uint64_t group, stepvan_error *error)
+{
+	return forked ? refuse(error) : goGroupForget(group, error);
+}
+
 int32_t stepvan_agent(uint64_t node, const char *path, uint64_t queue, uint64_t *agent, stepvan_error *error)
 {
 	return forked ? refuse(error) : goAgent(node, (char *)path, queue, agent, error);

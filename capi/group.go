@@ -238,6 +238,23 @@ func goGroupClose(number cUint64, e *cError) cCode {
 	})
 }
 
+// goGroupForget implements
+//
+//	int32_t stepvan_group_forget(uint64_t group, stepvan_error *error);
+//
+//export goGroupForget
+func goGroupForget(number cUint64, e *cError) cCode {
+	return half(e, func() error {
+		g, ok := groups.Take(numbers.ID(number))
+		if !ok {
+			return missing(&groups, "group", "was closed", number)
+		}
+		g.end()
+		g.live.Forget()
+		return nil
+	})
+}
+
 // end ends the group. An operation that is not over fails, and the other members are told.
 func (g *group) end() {
 	g.mu.Lock()

@@ -878,6 +878,9 @@ int32_t stepvan_plan_close(uint64_t plan, int64_t timeout_ns, stepvan_error *err
  * Makes a group of some peers, which do the same things together, in the same order. All of them call it with the same
  * name and the same ranks in the same order, and this peer is one of them. Nothing is sent. After an operation that has
  * failed, the group can only be closed, at all its members.
+ *
+ * A peer remembers the name of a group with its ranks, also after stepvan_group_close. It has at most 65,536 of them,
+ * and a further one is STEPVAN_INVALID. Use names again, or end groups by stepvan_group_forget.
  */
 int32_t stepvan_group(uint64_t node, const char *name, const uint32_t *ranks, uint64_t count, uint64_t *group, stepvan_error *error);
 
@@ -923,6 +926,12 @@ int32_t stepvan_group_reduce(uint64_t group, const stepvan_view *view, const ste
  * are stale.
  */
 int32_t stepvan_group_close(uint64_t group, stepvan_error *error);
+
+/*
+ * Ends a group as stepvan_group_close does, and this peer no longer remembers its name with these ranks. It is for
+ * names that no member uses again, such as those that are drawn by chance.
+ */
+int32_t stepvan_group_forget(uint64_t group, stepvan_error *error);
 
 /*
  * Parts: what a peer has of a tensor. The library has their bytes from malloc, and the caller frees them with free().

@@ -125,7 +125,7 @@ func FuzzLetter(f *testing.F) {
 // The letters of a group may have any bytes.
 func FuzzBundle(f *testing.F) {
 	g := &Group{ranks: make([]stepvan.Rank, 3)}
-	f.Add(g.bundle([][]byte{[]byte("a"), nil, []byte("bc")}, 3))
+	f.Add(bundle([][]byte{[]byte("a"), nil, []byte("bc")}, 0, 3))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		have := make([][]byte, 3)
 		if g.unbundle(have, 1, 2, b) != nil {

@@ -40,6 +40,9 @@ type Group struct {
 // Group makes a group of some peers. All of them call it with the same name and the same ranks in the same order, and
 // this peer is one of them. Nothing is sent. A group takes the place of an earlier one with the same name and ranks,
 // which all of them have given up or do not use any more.
+//
+// A peer counts the groups of each name and ranks, since the others do so, too. It has at most 65,536
+// names with their ranks, and refuses a further one with [stepvan.ErrInvalid]. Use names again, or call Forget.
 func (p *Peer) Group(name string, ranks []stepvan.Rank) (*Group, error) {
 	g := &Group{p: p, name: name, ranks: slices.Clone(ranks), losses: make([]int, len(ranks))}
 	if len(name) > maxName || name == "" {
@@ -63,6 +66,10 @@ func (p *Peer) Group(name string, ranks []stepvan.Rank) (*Group, error) {
 		return nil, errs.Invalid("group %s: this peer is not a member (rank %d, members %v): call it at the members alone", name, p.rank, ranks)
 	}
 	g.series = seriesOf(name, ranks)
+	if x := &p.letters; x.groups[g.series] == nil && len(x.groups) >= maxSeries {
+		return nil, errs.Invalid("group %s: name: this peer has had too many names of groups (got %d, want at most %d): use a name again, or forget groups",
+			name, len(x.groups)+1, maxSeries)
+	}
 	p.letters.replace(g)
 	return g, nil
 }
@@ -97,6 +104,21 @@ func (x *letters) replace(g *Group) {
 			delete(b.failed, g.id())
 			x.groupFailed(b.remote, g.id(), why)
 		}
+	}
+}
+
+// Forget drops what this peer remembers of the name and the ranks of the group, which is over. It is for names that no
+// member uses again, such as those that are drawn by chance.
+func (g *Group) Forget() {
+	p := g.p
+	p.mu.Lock()
+	defer p.unlock()
+	if p.letters.groups[g.series] != g {
+		return
+	}
+	delete(p.letters.groups, g.series)
+	for _, rank := range g.ranks {
+		p.remotes[rank].letters.dropGroup(g)
 	}
 }
 
@@ -172,9 +194,7 @@ func (x *letters) groupFailed(r *remote, id, why string) {
 		life, _ = strconv.ParseUint(id[at+1:], 10, 64)
 	}
 	if g == nil || g.life < life {
-		if len(r.letters.failed) < maxFailed {
-			r.letters.failed[id] = why // for this peer's group, which is to come
-		}
+		r.letters.noteFailed(id, why) // for this peer's group, which is to come, or was forgotten
 		return
 	}
 	if g.life != life || !slices.Contains(g.ranks, r.Rank) {
@@ -188,6 +208,17 @@ func (x *letters) groupFailed(r *remote, id, why string) {
 	}
 }
 
+// noteFailed keeps that a group has failed at the peer. One of those that were forgotten here makes room.
+func (b *letterbox) noteFailed(id, why string) {
+	if len(b.failed) >= maxFailed {
+		for other := range b.failed {
+			delete(b.failed, other)
+			break
+		}
+	}
+	b.failed[id] = why
+}
+
 // wakeAll ends the waits of an agreement.
 func (x *letters) wakeAll(c agreement, err error) {
 	for w := range x.waits {
@@ -196,6 +227,9 @@ func (x *letters) wakeAll(c agreement, err error) {
 		}
 	}
 }
+
+// maxSeries bounds the names of groups that a peer has had, each with its ranks.
+const maxSeries = 1 << 16
 
 // maxName bounds the names of groups and plans.
 const maxName = 256
@@ -298,7 +332,7 @@ func (g *Group) gather(ctx context.Context, op, key string, mine []byte) ([][]by
 	for step := 1; step < n; step *= 2 {
 		round := key + "." + strconv.Itoa(step)
 		count := min(step, n-step)
-		if err := g.p.letters.post(g.op(op), round, g.bundle(have, count), g.ranks[(g.index-step+n)%n]); err != nil {
+		if err := g.p.letters.post(g.op(op), round, bundle(have, g.index, count), g.ranks[(g.index-step+n)%n]); err != nil {
 			return nil, err
 		}
 		body, err := g.p.letters.read(ctx, g, g.op(op), g.ranks[(g.index+step)%n], round)
@@ -312,11 +346,11 @@ func (g *Group) gather(ctx context.Context, op, key string, mine []byte) ([][]by
 	return have, nil
 }
 
-// bundle encodes the bytes of so many members from this one on.
-func (g *Group) bundle(have [][]byte, count int) []byte {
+// bundle encodes the bytes of so many members from first on.
+func bundle(have [][]byte, first, count int) []byte {
 	var b []byte
 	for i := range count {
-		one := have[(g.index+i)%len(have)]
+		one := have[(first+i)%len(have)]
 		b = binary.AppendUvarint(b, uint64(len(one)))
 		b = append(b, one...)
 	}

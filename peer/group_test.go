@@ -209,3 +209,55 @@ func TestConnectionsLostDuringOperationsOfGroups(t *testing.T) {
 		}
 	})
 }
+
+// A peer remembers the names of its groups, so they have a limit. Names that it knows are free.
+func TestNamesOfGroupsHaveALimit(t *testing.T) {
+	p := pairtest.NewPeers(t, pairtest.Options{}, 2)[0]
+	var last *peer.Group
+	for i := range 1 << 16 {
+		g, err := p.Group(fmt.Sprint("name ", i), []stepvan.Rank{0})
+		require.NoError(t, err)
+		last = g
+	}
+	for _, ranks := range [][]stepvan.Rank{{0}, {0, 1}} {
+		_, err := p.Group("one more", ranks)
+		require.ErrorIs(t, err, stepvan.ErrInvalid)
+		require.ErrorContains(t, err, "got 65537, want at most 65536): use a name again")
+	}
+	for range 2 {
+		g, err := p.Group("name 7", []stepvan.Rank{0})
+		require.NoError(t, err)
+		require.NoError(t, g.Barrier(pairtest.Context(t)))
+	}
+	last.Forget()
+	_, err := p.Group("one more", []stepvan.Rank{0})
+	require.NoError(t, err)
+}
+
+// A group that is forgotten leaves nothing, and forgets no later one. What others tell of it takes no room of groups
+// that are to come.
+func TestForgottenGroups(t *testing.T) {
+	all := pairtest.NewPeers(t, pairtest.Options{}, 2)
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	old := groupNamed(t, all, "again")
+	gather(t, old, func(i int) []byte { return []byte{byte(i)} })
+	again := groupNamed(t, all, "again")
+	for _, g := range old {
+		g.Forget()
+	}
+	gather(t, again, func(i int) []byte { return []byte{byte(i)} })
+	for i := range 1100 { // more than the failures that a peer remembers
+		g, err := all[0].Group(fmt.Sprint("once ", i), []stepvan.Rank{0, 1})
+		require.NoError(t, err)
+		require.Error(t, g.Barrier(over)) // the other member never makes it
+		g.Forget()
+	}
+	g, err := all[0].Group("last", []stepvan.Rank{0, 1})
+	require.NoError(t, err)
+	require.Error(t, g.Barrier(over))
+	mail(t, all[0], all[1]) // behind the letters
+	late, err := all[1].Group("last", []stepvan.Rank{0, 1})
+	require.NoError(t, err)
+	require.ErrorIs(t, late.Barrier(pairtest.Context(t)), stepvan.ErrRemote)
+}

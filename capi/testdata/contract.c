@@ -309,6 +309,7 @@ static void refuses_values(void)
 	REFUSED(STEPVAN_STALE, stepvan_group_broadcast(MADE_UP, NULL, 0, 0, &n, &error));
 	REFUSED(STEPVAN_STALE, stepvan_group_reduce(worker, NULL, NULL, 1, 0, 0, &n, &error));
 	REFUSED(STEPVAN_STALE, stepvan_group_close(MADE_UP, &error));
+	REFUSED(STEPVAN_STALE, stepvan_group_forget(MADE_UP, &error));
 	REFUSED(STEPVAN_STALE, stepvan_agent_close(MADE_UP, 0, &error));
 	REFUSED(STEPVAN_STALE, stepvan_particle_next(MADE_UP, 0, 0, NULL, &error));
 	REFUSED(STEPVAN_STALE, stepvan_particle_wait(MADE_UP, 0, NULL, 0, 0, &error));
@@ -976,7 +977,8 @@ static void peers_match(const uint64_t *node)
 		IS(i + 1, whole[i]);
 	for (int i = 0; i < 2; i++) {
 		OK(stepvan_plan_close(plan[i], -1, &error));
-		OK(stepvan_group_close(group[i], &error));
+		OK(stepvan_group_forget(group[i], &error));
+		REFUSED(STEPVAN_STALE, stepvan_group_forget(group[i], &error));
 		owned_by(16);
 		free((void *)part[i].data);
 	}
@@ -1088,6 +1090,7 @@ static void forks(void)
 		REFUSED(STEPVAN_FORKED, stepvan_group_broadcast(1, NULL, 0, 0, &n, &error));
 		REFUSED(STEPVAN_FORKED, stepvan_group_reduce(1, NULL, NULL, 1, 0, 0, &n, &error));
 		REFUSED(STEPVAN_FORKED, stepvan_group_close(1, &error));
+		REFUSED(STEPVAN_FORKED, stepvan_group_forget(1, &error));
 		REFUSED(STEPVAN_FORKED, stepvan_agent_close(1, 0, &error));
 		REFUSED(STEPVAN_FORKED, stepvan_mailbox_next(1, 0, NULL, NULL, 0, &n, &error));
 		REFUSED(STEPVAN_FORKED, stepvan_mailbox_notify(1, 1, 1, &error));

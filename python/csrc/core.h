@@ -304,6 +304,7 @@ PyObject *group_broadcast(PyObject *self, arguments args, Py_ssize_t count);
 PyObject *group_reduce(PyObject *self, arguments args, Py_ssize_t count);
 PyObject *gathered(PyObject *self, arguments args, Py_ssize_t count);
 PyObject *group_close(PyObject *self, PyObject *group);
+PyObject *group_forget(PyObject *self, PyObject *group);
 
 PyObject *bus_agent(PyObject *self, arguments args, Py_ssize_t count);
 PyObject *bus_agent_close(PyObject *self, arguments args, Py_ssize_t count);

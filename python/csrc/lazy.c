@@ -75,6 +75,7 @@
 	X(int32_t, group_reduce, (uint64_t group, const stepvan_view *view, const stepvan_view *into, uint32_t merge, uint32_t root, uint64_t owner, uint64_t *handle, stepvan_error *error), (group, view, into, merge, root, owner, handle, error), failed(error)) \
 	X(int32_t, gathered, (uint64_t node, uint64_t handle, uint64_t member, void *data, uint64_t capacity, uint64_t *bytes, stepvan_error *error), (node, handle, member, data, capacity, bytes, error), failed(error)) \
 	X(int32_t, group_close, (uint64_t group, stepvan_error *error), (group, error), failed(error)) \
+	X(int32_t, group_forget, (uint64_t group, stepvan_error *error), (group, error), failed(error)) \
 	X(int32_t, agent, (uint64_t node, const char *path, uint64_t queue, uint64_t *agent, stepvan_error *error), (node, path, queue, agent, error), failed(error)) \
 	X(int32_t, agent_close, (uint64_t agent, int64_t timeout_ns, stepvan_error *error), (agent, timeout_ns, error), failed(error)) \
 	X(int32_t, particle_open, (uint64_t node, const stepvan_particle_options *options, uint64_t *loop, stepvan_error *error), (node, options, loop, error), failed(error)) \

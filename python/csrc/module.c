@@ -72,6 +72,7 @@ static PyMethodDef methods[] = {
 	FAST("group_reduce", group_reduce),
 	FAST("gathered", gathered),
 	{"group_close", group_close, METH_O, NULL},
+	{"group_forget", group_forget, METH_O, NULL},
 
 	FAST("agent", bus_agent),
 	FAST("agent_close", bus_agent_close),

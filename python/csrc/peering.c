@@ -396,3 +396,13 @@ PyObject *group_close(PyObject *self, PyObject *number)
 		return NULL;
 	Py_RETURN_NONE;
 }
+
+/* group_forget(group) */
+PyObject *group_forget(PyObject *self, PyObject *number)
+{
+	uint64_t group;
+	stepvan_error error;
+	if (to_u64(number, &group, "group") < 0 || check(stepvan_group_forget(group, &error), &error) < 0)
+		return NULL;
+	Py_RETURN_NONE;
+}

@@ -211,6 +211,15 @@ def test_groups(cluster):
         groups[1].barrier(20)
     with pytest.raises(stepvan.StaleError):
         handle.wait(0)
+    for _ in range(2):
+        groups = [p.group([0, 1, 2], "once") for p in peers]
+        list(c.pool.map(lambda g: g.barrier(20), groups))
+        for g in groups:
+            g.forget()
+            g.forget()  # which does nothing
+            g.close()
+    with pytest.raises(stepvan.StaleError):
+        groups[0].barrier()
 
 
 def test_broadcast_and_reduce(cluster):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
 from stepvan import _core
@@ -163,6 +163,14 @@ class Group(Local):
         """Ends the group at this peer. An operation that has not ended fails, here and at the other members."""
         self._closer()
 
+    def forget(self) -> None:
+        """Ends the group as ``close`` does, and this peer no longer remembers its name.
+
+        It is for names that no member uses again, such as those that are drawn by chance.
+        """
+        if self._closer.detach() is not None:
+            _end(_core.group_forget, self._number)
+
     def __enter__(self) -> Group:
         return self
 
@@ -183,7 +191,11 @@ def _bytes(data: Any) -> bytes:
 
 
 def _close(number: int) -> None:
+    _end(_core.group_close, number)
+
+
+def _end(how: Callable[[int], None], number: int) -> None:
     try:
-        _core.group_close(number)
+        how(number)
     except Error:  # it ended with its node, or in a forked child
         pass

@@ -174,5 +174,7 @@ class Peering(Local):
 
         All members call it with the same ranks in the same order, and the same name. Without a name the ranks are it.
         Two groups with a member in common and with one name are not used at the same time. Nothing is sent.
+        A peer remembers the name of a group with its ranks, and has at most 65,536 of them: use names again, or call
+        ``forget`` of the group.
         """
         return Group(self, ranks, name)

@@ -197,10 +197,13 @@ def match(peer: Peering, name: str, send: Any, recv: Any, timeout: float | None,
     send_views, send_parts = _named("send", send, parts)
     recv_views, recv_parts = _named("recv", recv, parts)
     until = None if timeout is None else time.monotonic() + timeout
-    with _meet(peer, name, ranks, until) as group:
+    group = _meet(peer, name, ranks, until)
+    try:
         left = None if until is None else max(until - time.monotonic(), 0)
         number = _core.match(peer._at, group._number, name, send_views, send_parts, recv_views, recv_parts, left, replicas)
         return Plan(peer, name, send_views, recv_views, number)
+    finally:
+        group.forget()  # nobody uses its name again
 
 
 def _meet(peer: Peering, name: str, ranks: Iterable[int], until: float | None) -> Group:
