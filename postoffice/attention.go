@@ -1,6 +1,9 @@
 package postoffice
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // attention tells how much the silence of others means. A process that is stopped, or gets little of the processors,
 // hears nothing, whatever the others say. The lock of its owner guards it.
@@ -9,6 +12,8 @@ type attention struct {
 	looks   func() uint64 // how often the link has looked for messages; nil: it always does
 	lookNow func()        // has the link look before the next turn
 	last    [2]uint64     // looks at the last two turns
+	absence time.Duration // how long the timer was kept from running when it last was for too long
+	resumed time.Time     // when that ended
 }
 
 // patience is how many times the timeout an instance may be silent while the link does not look.
@@ -27,6 +32,28 @@ func (a *attention) turn(now time.Time, every time.Duration) (stopped time.Durat
 	looked = n-a.last[0] >= 2
 	a.last = [2]uint64{a.last[1], n}
 	return stopped, looked
+}
+
+// missed takes note of a turn that came late. It reports whether the others may have given the owner up meanwhile.
+func (a *attention) missed(stopped, timeout time.Duration) bool {
+	if timeout == 0 || stopped <= timeout {
+		return false
+	}
+	a.absence, a.resumed = stopped, a.ticked
+	return true
+}
+
+// excuse says that a node may be gone because the owner was kept from running lately. It is "" otherwise. Connections
+// may break before the timer notices.
+func (a *attention) excuse(now time.Time, every, timeout time.Duration) string {
+	absence := pause(a.ticked, now, every)
+	if absence <= timeout && now.Sub(a.resumed) < timeout {
+		absence = a.absence
+	}
+	if timeout == 0 || absence <= timeout {
+		return ""
+	}
+	return fmt.Sprintf("; the scheduler's process had not run for %s, so others may have given the scheduler up", seconds(absence))
 }
 
 // pause is how long a timer that came late was kept from running: the silence of

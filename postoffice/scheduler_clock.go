@@ -44,6 +44,9 @@ func (s *Scheduler) turn(now time.Time) {
 		return
 	}
 	stopped, looked := s.attention.turn(now, turn(s.o.HeartbeatInterval))
+	if s.attention.missed(stopped, s.o.HeartbeatTimeout) {
+		s.o.Log.Warn().Msgf("this process did not run for %s, longer than PS_HEARTBEAT_TIMEOUT: the nodes may have given this scheduler up", seconds(stopped))
+	}
 	if stopped > 0 {
 		for _, m := range s.conns {
 			m.opened, m.seen = m.opened.Add(stopped), m.seen.Add(stopped)

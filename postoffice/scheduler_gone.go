@@ -15,6 +15,9 @@ func (s *Scheduler) depart(m *member, left bool, reason string) {
 	if m.gone {
 		return
 	}
+	if !left {
+		reason += s.attention.excuse(time.Now(), turn(s.o.HeartbeatInterval), s.o.HeartbeatTimeout)
+	}
 	m.gone, m.left, m.reason = true, left, text.Line(reason, maxReason)
 	s.members.alive--
 	s.keeper.depart(m)

@@ -204,3 +204,33 @@ func TestAdmit(t *testing.T) {
 		require.ErrorContains(t, s.Admit(id(w3)), "peer lost")
 	})
 }
+
+// A scheduler that was stopped for longer than the others wait says so, in its log and in the reasons of losses.
+func TestSchedulerThatWasStoppedSaysThatItMayBeGivenUp(t *testing.T) {
+	const remark = "the scheduler's process had not run for "
+	for name, stop := range map[string]func(*Scheduler){
+		"timer first":      func(s *Scheduler) { s.turn(time.Now().Add(time.Minute)) },
+		"connection first": func(s *Scheduler) { s.attention.ticked = time.Now().Add(-time.Minute) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inCluster(t, beating, func(t *testing.T, c *cluster) {
+				c.started()
+				stop(c.s)
+				c.find(stepvan.RoleWorker, 1).pipe.cut()
+				time.Sleep(time.Second)
+				synctest.Wait()
+				require.Contains(t, c.find(stepvan.RoleWorker, 0).deadNodes()[0], remark)
+				require.Positive(t, c.log.count("the nodes may have given this scheduler up"))
+			})
+		})
+	}
+	inCluster(t, beating, func(t *testing.T, c *cluster) {
+		c.started()
+		time.Sleep(time.Minute)
+		c.find(stepvan.RoleWorker, 1).pipe.cut()
+		time.Sleep(gather)
+		synctest.Wait()
+		require.NotContains(t, c.find(stepvan.RoleWorker, 0).deadNodes()[0], remark)
+		require.Zero(t, c.log.count("given this scheduler up"))
+	})
+}
