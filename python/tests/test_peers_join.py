@@ -1,6 +1,7 @@
 """stepvan.join, in processes of their own."""
 
 import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
 
 import pytest
 from conftest import free_port
@@ -112,8 +113,10 @@ def test_wrong_totals(run):
     quiet = {"STEPVAN_LOG_LEVEL": "off"}
     first = run(code, quiet, f"dict(host={cluster!r}, peers=2)")
     other = run(code, quiet, f"dict(cluster={cluster!r}, peers=3)")
-    assert "STEPVAN_NUM_PEER" in other.result()
-    assert first.result().startswith("ExpiredError")
+    assert "STEPVAN_NUM_PEER is peers" in other.result()
+    expired = first.result()
+    assert expired.startswith("ExpiredError") and "peer 1: not registered yet" in expired
+    assert expired.rstrip().endswith("(stepvan.join: STEPVAN_NUM_PEER is peers; STEPVAN_START_TIMEOUT is timeout)")
     absent = run(code, quiet, f"dict(cluster='127.0.0.1:{free_port()}', peers=3)").result()
     assert absent.startswith("ExpiredError") and "scheduler" in absent
 
@@ -153,3 +156,22 @@ def test_a_process_alone(monkeypatch):
         assert (node.peer.rank, node.peer.size) == (0, 1) and node.cluster.startswith("127.0.0.1:")
     node = stepvan.join(timeout=20)
     node.close()
+
+
+def test_a_job_too_many(run):
+    cluster = f"127.0.0.1:{free_port()}"
+    code = """
+        import sys, stepvan
+        try:
+            stepvan.join(timeout=60, **eval(sys.argv[1]))
+        except stepvan.RemoteError as error:
+            print(error, flush=True)
+    """
+    quiet = {"STEPVAN_LOG_LEVEL": "off"}
+    host = run(code, quiet, f"dict(host={cluster!r}, peers=3)")
+    jobs = [run(code, quiet, f"dict(cluster={cluster!r}, peers=3)") for _ in range(2)]  # each is the third peer
+    with ThreadPoolExecutor() as pool:
+        refused = next(as_completed([pool.submit(p.line) for p in jobs]))
+        for p in (host, *jobs):
+            p.process.kill()
+    assert "peer rank 2 is taken" in refused.result() and "more processes have come than peers says" in refused.result()

@@ -65,12 +65,29 @@ def join(
     try:
         node = _Joined(_settings("peer", *address, total, first + job.rank), max(until - time.monotonic(), 0.1))
     except BaseException as error:
-        if hosted is not None:
-            hosted.give_up(error)
-        raise
+        cause = error if hosted is None else hosted.give_up(error)
+        raise (_in_words_of_join(cause) if isinstance(cause, Error) else cause) from None
     node.cluster = f"{address[0]}:{address[1]}"
     node.hosted = hosted
     return node
+
+
+_SETTINGS = {
+    "STEPVAN_NUM_PEER": "peers",
+    "STEPVAN_START_TIMEOUT": "timeout",
+    "DMLC_PS_ROOT_URI": "the address in cluster or host",
+    "STEPVAN_RANK": "not for join, which gives ranks itself: more processes have come than peers says",
+}
+
+
+def _in_words_of_join(error: Error) -> Error:
+    """The error with what the settings that it names are to a caller of join, which sets none of them itself."""
+    named = [f"{setting} is {meaning}" for setting, meaning in _SETTINGS.items() if setting in str(error)]
+    if not named:
+        return error
+    told = type(error)(f"{error} (stepvan.join: {'; '.join(named)})")
+    told.subject = error.subject
+    return told
 
 
 def _limit(timeout: Any) -> float:
@@ -128,12 +145,11 @@ class _Scheduler:
         except BaseException as error:
             self.error = error
 
-    def give_up(self, error: BaseException) -> None:
-        """Ends it after a failed start. Raises its own error, if that is the cause."""
+    def give_up(self, error: BaseException) -> BaseException:
+        """Ends it after a failed start. The result is its own error, if that is the cause."""
         self.thread.join(0.5)
         self.close()
-        if self.error is not None and isinstance(error, ExpiredError):
-            raise self.error from None
+        return self.error if self.error is not None and isinstance(error, ExpiredError) else error
 
     def close(self) -> None:
         """Ends it at once."""
