@@ -148,7 +148,6 @@ def test_states_that_do_not_fit(peers):
         ({"w": torch.zeros(3, 5)}, "w"),
         ({"w": torch.zeros(3, 4, dtype=torch.int32)}, "w"),
         ({"v": torch.zeros(3, 4)}, "v"),
-        ({"w": torch.zeros(3, 1).expand(3, 4)}, "several elements in one place"),
         ({"w": (torch.zeros(2, 4), Part.shard((3, 4), 0, 1, 2))}, "w: the view does not have the shape of its part"),
     ):
         found = errors(({"w": torch.zeros(3, 4)}, None), (None, recv), (None, None))
@@ -156,6 +155,15 @@ def test_states_that_do_not_fit(peers):
         assert all(isinstance(e, stepvan.InvalidError | stepvan.RemoteError) for e in found), found
     run(together(c, peers, [({"w": torch.ones(3, 4)}, None), (None, {"w": (y := torch.zeros(3, 4))}), (None, None)], "others"))
     assert y.eq(1).all()
+
+
+def test_a_destination_that_overlaps_itself(peers):
+    c, peers = peers
+    states = ({"w": torch.zeros(3, 4)}, None), (None, {"w": torch.zeros(3, 1).expand(3, 4)})
+    futures = [c.pool.submit(p.match, "twice", *s, 20, ranks=[0, 1]) for p, s in zip(peers, states)]
+    for future, kind in zip(futures, (stepvan.RemoteError, stepvan.InvalidError)):
+        with pytest.raises(kind, match="several elements in one place"):
+            future.result(30)
 
 
 @pytest.mark.parametrize(
