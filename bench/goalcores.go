@@ -45,7 +45,7 @@ func coresGoals() (goals []Goal) {
 		{Pairs, 2, Goal{Name: "stopped by it, above park", Unit: "%", Bound: 10, figure: stoppedAbove}},
 	} {
 		g, o := c.goal, Options{Workload: c.workload, Van: Shm, Work: computes300, Cores: Cores{Quota: c.cores}}
-		g.Name = fmt.Sprintf("shm, %s, server %s, quota of %g cores: %s", o.nodes(), does(computes300), c.cores, g.Name)
+		g.Name = fmt.Sprintf("shm, %s, server %s, quota of %g cores: %s", nodesText(&o), does(computes300), c.cores, g.Name)
 		g.Options, g.Others = o, waitingAs([]string{progressPark}, o)
 		goals = append(goals, g)
 	}

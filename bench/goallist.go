@@ -74,7 +74,7 @@ func Goals() []Goal {
 	for _, v := range []Van{TCP, Mem} {
 		for _, workers := range []int{64, 256} {
 			o := Options{Workload: Incast, Van: v, Workers: workers, Processes: Processes{Together: true}}
-			goals = append(goals, Goal{Name: vanTitle(v) + ", one process, " + o.nodes() + ": cost of a request by that of one worker", Options: o, Unit: "x", Bound: 2, figure: ratioOf})
+			goals = append(goals, Goal{Name: vanTitle(v) + ", one process, " + nodesText(&o) + ": cost of a request by that of one worker", Options: o, Unit: "x", Bound: 2, figure: ratioOf})
 		}
 	}
 	for _, v := range Vans {

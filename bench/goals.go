@@ -46,7 +46,7 @@ func PlanGoals(goals []Goal, base Options) (plan Plan) {
 		for _, o := range append([]Options{g.Options}, g.Others...) {
 			o.Node, o.Python, o.Env, o.Console = base.Node, base.Python, base.Env, base.Console
 			o.Duration, o.Rounds = base.Duration, base.Rounds
-			alike := fmt.Sprint(o.Workload, o.Van, o.nodes(), o.Work, o.Cores)
+			alike := fmt.Sprint(o.Workload, o.Van, nodesText(&o), o.Work, o.Cores)
 			if _, known := groups[alike]; !known {
 				groups[alike], plan = len(plan), append(plan, nil)
 			}

@@ -91,7 +91,8 @@ func nodesOf(w Workload, workers, servers int) string {
 // nodes writes the numbers as launch reads them: 8w4s.
 func nodes(workers, servers int) string { return fmt.Sprintf("%dw%ds", workers, servers) }
 
-func (o *Options) nodes() string {
+// nodesText writes the numbers of o.
+func nodesText(o *Options) string {
 	done, _ := o.withDefaults()
 	return nodes(done.Workers, done.Servers)
 }

@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
@@ -140,6 +142,37 @@ func TestMembersLeaveBehindABarrier(t *testing.T) {
 			require.NoError(t, wait.Wait())
 		}
 	})
+}
+
+// A member may leave before it takes part, and another one may never take part because of that. The rest is told.
+func TestAMemberLeavesBeforeABarrier(t *testing.T) {
+	for _, early := range []bool{false, true} { // the wait begins before or after that
+		all := pairtest.NewPeers(t, pairtest.Options{}, 4)
+		for _, p := range all {
+			require.NoError(t, p.Connect(pairtest.Context(t), 0, 1, 2, 3))
+		}
+		groups := groupNamed(t, all, "made")
+		ended := make(chan error, 1)
+		enter := func() { ended <- groups[2].Barrier(t.Context()) } // it waits for peer 1
+		if !early {
+			go enter()
+		}
+		require.NoError(t, all[3].Transport.Close())
+		if early {
+			for ctx := pairtest.Context(t); len(all[2].Transport.Sessions()) > 2; {
+				require.NoError(t, ctx.Err())
+				runtime.Gosched()
+			}
+			go enter()
+		}
+		select {
+		case err := <-ended:
+			require.ErrorIs(t, err, stepvan.ErrPeerLost)
+			require.ErrorContains(t, err, "peer 3")
+		case <-time.After(pairtest.WaitLimit):
+			t.Fatal("it hangs")
+		}
+	}
 }
 
 // What is too large for a letter is an error, and does not hang.

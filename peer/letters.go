@@ -1,10 +1,12 @@
 package peer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
@@ -143,7 +145,7 @@ func (b *letterbox) take(key string) (body []byte, ok bool) {
 }
 
 // fail ends all waits: the letters may never come. A peer that has left has sent all its letters. So they are still
-// read, and a group continues that waits for letters of others.
+// read, and a group continues for a while that waits for letters of others.
 func (b *letterbox) fail(cause error) {
 	left := errors.Is(cause, link.ErrLeft)
 	if !left {
@@ -156,10 +158,28 @@ func (b *letterbox) fail(cause error) {
 		b.remote.peer.letters.wake(w, cause)
 	}
 	for w := range b.remote.peer.letters.waits {
-		if w.with.has(b.remote.Rank) && !(left && w.with.spares()) {
+		switch {
+		case !w.with.has(b.remote.Rank):
+		case left && w.with.spares():
+			b.remote.peer.letters.wakeSoon(w, cause)
+		default:
 			b.remote.peer.letters.wake(w, cause)
 		}
 	}
+}
+
+// lateTime is how long the letters of others may take after a member of a group has left.
+const lateTime = time.Second
+
+// wakeSoon ends a wait of a group, a member of which has left. If that member had done its part, so had all others, and
+// their letters are on their way. Otherwise they may never come.
+func (x *letters) wakeSoon(w *letterWait, cause error) {
+	time.AfterFunc(lateTime, func() {
+		defer x.p.opt.Recover()
+		x.p.mu.Lock()
+		defer x.p.unlock()
+		x.wake(w, cause)
+	})
 }
 
 // checkSize refuses a letter that would not arrive.
@@ -231,6 +251,12 @@ func (x *letters) tryRead(c agreement, op string, from stepvan.Rank, key string)
 	w := &letterWait{with: c}
 	b.waiting[key] = w
 	x.waits[w] = struct{}{}
+	for _, member := range p.remotes {
+		if left := cmp.Or(member.dead, member.broke); errors.Is(left, link.ErrLeft) && c.has(member.Rank) {
+			x.wakeSoon(w, member.failure(op, left))
+			break
+		}
+	}
 	r.connect(false) // a peer that cannot be reached shall not be waited for
 	return nil, w, nil
 }
