@@ -492,7 +492,20 @@ PyObject *particle_next(PyObject *self, arguments args, Py_ssize_t count)
 	return made;
 }
 
-/* particle_done(loop, call, data, tensors, flags, failure or None) */
+/* Ends a call whose end cannot be told as the program wants it. Its caller gets the exception, which stays set. */
+static void done_refused(uint64_t loop, uint64_t call)
+{
+	PyObject *type, *value, *traceback;
+	PyErr_Fetch(&type, &value, &traceback);
+	PyObject *text = value != NULL ? quoted(value, 1) : NULL;
+	const char *failure = text != NULL ? to_text(text) : NULL;
+	PyErr_Clear();
+	stepvan_particle_done(loop, call, NULL, failure != NULL ? failure : "the result of the function cannot be sent", 0, NULL);
+	Py_XDECREF(text);
+	PyErr_Restore(type, value, traceback);
+}
+
+/* particle_done(loop, call, data, tensors, flags, failure or None). The call ends also where it raises. */
 PyObject *particle_done(PyObject *self, arguments args, Py_ssize_t count)
 {
 	uint64_t loop, call;
@@ -505,6 +518,7 @@ PyObject *particle_done(PyObject *self, arguments args, Py_ssize_t count)
 		if (failure == NULL) {
 			if (PyErr_Occurred() == NULL)
 				must_be(args[5], "failure", -1, "text without a 0 character");
+			done_refused(loop, call);
 			return NULL;
 		}
 		if (check(stepvan_particle_done(loop, call, NULL, failure, 0, &error), &error) < 0)
@@ -518,6 +532,8 @@ PyObject *particle_done(PyObject *self, arguments args, Py_ssize_t count)
 		code = stepvan_particle_done(loop, call, &g.value, NULL, 0, &error);
 		Py_END_ALLOW_THREADS
 		failed = check(code, &error);
+	} else {
+		done_refused(loop, call);
 	}
 	giving_done(&g);
 	if (failed < 0)

@@ -273,6 +273,38 @@ def odd(particle):
     return object()
 
 
+def many(particle):
+    return [torch.zeros(1)] * 1025
+
+
+def unsaid(particle):
+    raise ValueError("half a letter \udc80 and \0")
+
+
+def test_a_result_that_cannot_be_sent_ends_its_call(town):
+    t = town()
+    for pid in t.create(2, receive={**RECEIVE, "many": many, "unsaid": unsaid}):
+        with pytest.raises(stepvan.RemoteError, match="it has 1025 tensors"):
+            t.push.p_launch(pid, "many").wait(30)
+        with pytest.raises(stepvan.RemoteError, match=r"ValueError: half a letter \\udc80 and \\0"):
+            t.push.p_launch(pid, "unsaid").wait(30)
+        assert t.push.p_launch(pid, "echo", 1).wait(30) == (1,), "the device goes on"
+
+
+def test_a_failure_that_is_no_text_ends_its_call(town, monkeypatch):
+    t = town()
+    done = stepvan._core.particle_done
+    pids = t.create(2)
+    for wrong in (3, "a\0b", "\udc80"):
+        monkeypatch.setattr(stepvan._core, "particle_done", lambda *args, wrong=wrong: done(*args[:5], wrong))
+        futures = [t.push.p_launch(pid, "echo", 1) for pid in pids]
+        for future in futures:
+            with pytest.raises(stepvan.RemoteError, match="failure is .*: it must be text without a 0 character"):
+                future.wait(30)
+    monkeypatch.undo()
+    assert [t.push.p_launch(pid, "echo", 1).wait(30) for pid in pids] == [(1,), (1,)]
+
+
 def test_the_unknown_is_refused_at_the_caller(town):
     t = town()
     a, b = t.create(2)

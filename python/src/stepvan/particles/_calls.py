@@ -220,12 +220,12 @@ class Calls(Waitable):
                 if result is not None:
                     made = _wire.encode(f"the result of {name}", result, self.allow_pickle)
         except BaseException as error:
-            failure = "".join(traceback.format_exception(error)).replace("\0", "\\0")
+            failure = "".join(traceback.format_exception(error)).replace("\0", "\\0").encode(errors="backslashreplace").decode()
         finally:
             self._current.call = None
         try:
             _core.particle_done(self.number, number, made[0], made[1], made[2], failure)
-        except Error:  # the caller has it as the error of its future, or the loop has ended
+        except Exception:  # the caller has it as the error of its future, or the loop has ended
             pass
 
     def close(self, timeout: float | None) -> None:
