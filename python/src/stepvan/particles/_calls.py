@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from stepvan import _core
-from stepvan._errors import ClosedError, Error, InvalidError, RemoteError, StaleError, cut
+from stepvan._errors import ClosedError, Error, InvalidError, OutOfMemoryError, RemoteError, StaleError, WouldBlockError, cut
 from stepvan._loop import completion
 from stepvan._node import Node
 from stepvan.particles import _wire
@@ -182,24 +182,30 @@ class Calls(Waitable):
         thread.start()
 
     def _work(self, device: int) -> None:
+        idle = True
         try:
             while True:
                 try:
                     taken = _core.particle_next(self.number, device, None)
+                except (OutOfMemoryError, WouldBlockError):  # there was no room for a call, which has ended
+                    continue
                 except Error:  # the loop or the node has ended
                     return
                 except BaseException:  # the call could not be made into objects, and has ended
                     continue
                 with self._lock:
                     self._idle[device] -= 1
+                    idle = False
                 self._run(device, taken)
                 del taken
                 with self._lock:
                     if self._idle[device] >= _SPARE:
                         return
                     self._idle[device] += 1
+                    idle = True
         finally:
             with self._lock:
+                self._idle[device] -= idle
                 self._threads.discard(threading.current_thread())
 
     def _run(self, device: int, taken: tuple[Any, ...]) -> None:
