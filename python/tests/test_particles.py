@@ -466,6 +466,84 @@ def test_a_device_continues_while_a_function_waits_or_never_ends(town):
     stuck.wait()
 
 
+@pytest.mark.parametrize("error", [stepvan.OutOfMemoryError, stepvan.WouldBlockError])
+def test_a_device_continues_after_calls_without_room(town, monkeypatch, error):
+    t = town()
+    pids = t.create(2)
+    take, refused = stepvan._core.particle_next, []
+
+    def without_room(loop, device, limit):
+        if refused.count((loop, device)) < 2:
+            refused.append((loop, device))
+            raise error("no room")
+        return take(loop, device, limit)
+
+    monkeypatch.setattr(stepvan._core, "particle_next", without_room)
+    for i in range(3):
+        assert [t.push.p_launch(pid, "echo", i).wait(30) for pid in pids] == [(i,), (i,)]
+    assert len(refused) == 4
+
+
+def test_a_thread_that_ends_is_not_counted(town, monkeypatch):
+    t = town()
+    (a,) = t.create(1)
+    calls = t.push.nel._calls
+    threads = list(calls._threads)
+
+    def broken_next(*args):
+        raise stepvan.InternalError("the node has ended")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stepvan._core, "particle_next", broken_next)
+        t.push.p_launch(a, "echo", 1).wait(30)
+        (ended,) = [thread for thread in threads if thread.name.endswith(" 0")]
+        ended.join(30)
+        assert not ended.is_alive() and calls._idle[0] == 0 and ended not in calls._threads
+    calls._add_thread(0)
+    assert t.push.p_launch(a, "echo", 2).wait(30) == (2,)
+
+
+def gather(particle, *others):
+    async def ask(other):
+        return await particle.send(other, "echo", other)
+
+    async def ask_all():
+        return await asyncio.gather(*(ask(other) for other in others))
+
+    return asyncio.run(ask_all())
+
+
+met = threading.Event()
+
+
+def later(particle):
+    return met.wait(30)
+
+
+def meet(particle, other):
+    """One task awaits what another task lets happen."""
+
+    async def let():
+        for _ in range(3):
+            await asyncio.sleep(0)
+        met.set()
+
+    async def both():
+        return await asyncio.gather(particle.send(other, "later"), let())
+
+    met.clear()
+    return asyncio.run(both())[0]
+
+
+def test_a_function_that_awaits_gives_its_turn_away(town):
+    t = town()
+    a, b = t.create(2, receive={**RECEIVE, "gather": gather, "later": later, "meet": meet})
+    for pid in (a, b):
+        assert t.push.p_launch(pid, "gather", a, b, pid, a).wait(30) == [(a,), (b,), (pid,), (a,)]
+    for pid, other in ((a, b), (b, a)):
+        assert t.push.p_launch(pid, "meet", other).wait(40) is True
+
+
 def test_pinned_particles_refuse(town):
     t = town(cache_size=1)
     devices = len(t.push.nel.devices) * t.push._node.peer.size

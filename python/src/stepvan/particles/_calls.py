@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import threading
 import traceback
@@ -9,13 +10,25 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from stepvan import _core
-from stepvan._errors import ClosedError, Error, InvalidError, OutOfMemoryError, RemoteError, StaleError, WouldBlockError, cut
+from stepvan._errors import (
+    ClosedError,
+    Error,
+    InvalidError,
+    OutOfMemoryError,
+    RemoteError,
+    StaleError,
+    TimeoutError,
+    WouldBlockError,
+    cut,
+)
 from stepvan._loop import completion
 from stepvan._node import Node
 from stepvan.particles import _wire
 from stepvan.particles.waitable import Waitable
 
 _SPARE = 2  # how many threads of a device may wait for calls
+_FIRST_SLICE, _LAST_SLICE = 0.001, 0.064  # seconds: the waits between which an event loop in a function runs
+_GRACE = 1.0  # seconds that a thread may take to end after its function, at least
 _BY_REFERENCE = b"\xc1"  # MessagePack has no such byte
 SHARE = 1  # the kind of a call that asks for a view
 
@@ -159,8 +172,23 @@ class Calls(Waitable):
         return fid in self._results or _core.particle_is_done(self.number, fid)
 
     async def completion(self, fid: int) -> None:
-        """Returns when a future is done."""
-        await completion(_core.particle_notify, self.number, fid)
+        """Returns when a future is done.
+
+        A function gives the turn of its device away, which it does only in a wait that blocks. Between slices of the wait
+        the other tasks of its event loop run.
+        """
+        if self.current() is None:
+            await completion(_core.particle_notify, self.number, fid)
+            return
+        limit = _FIRST_SLICE
+        while True:
+            await asyncio.sleep(0)
+            try:
+                self.wait_all([fid], limit)
+            except TimeoutError:
+                limit = min(2 * limit, _LAST_SLICE)
+            else:
+                return
 
     def forget(self, fid: int) -> None:
         """Ends a future."""
