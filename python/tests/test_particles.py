@@ -569,6 +569,33 @@ def test_a_module_that_cannot_be_made(town):
     assert t.push.particle_ids() == [pid] and t.push.p_launch(pid, "echo", 1).wait() == (1,)
 
 
+def names(particle):
+    return particle.particle_ids(), particle.other_particles()
+
+
+def reach(particle, pid):
+    return particle.send(pid, "echo").wait()
+
+
+def test_nobody_sees_an_id_without_a_module(town):
+    t = town()
+    receive = {**RECEIVE, "names": names, "reach": reach}
+    made = []
+    for device in (0, 1, 1, 0):  # some loops hear of a failure when it happens, and others with their first particle
+        for wrong in (0, 1):
+            with pytest.raises(stepvan.RemoteError, match="no optimizer today"):
+                t.push.p_create(broken, device=wrong)
+        made.append(t.push.p_create(sgd, device=device, receive=receive))
+        assert made == t.push.particle_ids() == t.push.nel.particles()
+        for pid in made:
+            assert t.push.p_launch(pid, "names").wait(30) == (made, [x for x in made if x != pid])
+    with pytest.raises(stepvan.InvalidError, match="particle 1: there is none"):
+        t.push.p_launch(1, "echo")
+    for pid in made:
+        with pytest.raises(stepvan.RemoteError, match="particle 1: there is none"):
+            t.push.p_launch(pid, "reach", 1).wait(30)
+
+
 def broken(parameters):
     raise RuntimeError("no optimizer today")
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from stepvan import _core
-from stepvan._errors import BusyError, InvalidError, cut
+from stepvan._errors import BusyError, Error, InvalidError, cut
 from stepvan._local import Local
 from stepvan._node import Node
 from stepvan.particles import _wire, messages
@@ -102,6 +102,7 @@ class NodeEventLoop(Local, Waitable):
         self._here = threading.local()  # the particle that this thread has pinned
         self._local: dict[int, _Resident] = {}
         self._remote: set[int] = set()  # particles that are known to exist; none ever ends
+        self._missing: set[int] = set()  # IDs whose modules could not be made, which nobody sees
         self._template: Template | None = None
         self._template_lock = threading.Lock()
         self._views: dict[int, tuple[weakref.ref[ParticleView], bytes, int]] = {}  # by particle, the oldest first
@@ -115,7 +116,11 @@ class NodeEventLoop(Local, Waitable):
 
     def particles(self) -> list[int]:
         """The IDs of all particles, of all loops."""
-        return [pid for pid, _, _ in _core.particle_list(self._calls.number)]
+        return [pid for pid, _, _ in self._places() if pid not in self._missing]
+
+    def _places(self) -> list[tuple[int, int, int]]:
+        """The ID of each particle that the driver has begun to make, its rank, and the index of its device."""
+        return _core.particle_list(self._calls.number)
 
     def forward(self, pid: int, x: Any, *args: Any) -> PFuture:
         """Calls the module of a particle with x and args. In the process of the particle, the value has its graph."""
@@ -254,11 +259,32 @@ class NodeEventLoop(Local, Waitable):
         pid, future = _core.particle_create(self._calls.number, rank, index)
         PFuture(self, -1, pid, future).wait()
         message.pid = pid
-        begin = self._calls.give(-1, pid, Job(".create", [message])) if here else self._calls.send(-1, pid, ".create", [message])
-        PFuture(self, -1, pid, begin).wait()
+        given = [message, sorted(self._missing)]
+        try:
+            begin = self._calls.give(-1, pid, Job(".create", given)) if here else self._calls.send(-1, pid, ".create", given)
+            PFuture(self, -1, pid, begin).wait()
+        except BaseException:
+            self._miss(pid)
+            raise
         return pid
 
-    def _create(self, call: Call, message: messages.ReceiveParticleInitPDMSG) -> None:
+    def _miss(self, missing: int) -> None:
+        """At the driver: nobody sees an ID without a module from here on."""
+        self._missing.add(missing)
+        first: dict[int, int] = {}  # a particle of each other loop, which learns it
+        for pid, rank, _ in self._places():
+            if pid not in self._missing and rank != self._node_rank:
+                first.setdefault(rank, pid)
+        for pid in first.values():
+            with contextlib.suppress(Error):  # a loop that has died needs no word
+                PFuture(self, -1, pid, self._calls.send(-1, pid, ".miss", [missing])).wait()
+
+    def _missed(self, resident: _Resident, missing: int) -> None:
+        self._missing.add(missing)
+        self._remote.discard(missing)
+
+    def _create(self, call: Call, message: messages.ReceiveParticleInitPDMSG, missing: Sequence[int]) -> None:
+        self._missing.update(missing)
         if call.pid in self._local:
             raise InvalidError(f"particle {call.pid}: it exists: the driver makes each once")
         device = self.devices[call.device]
@@ -435,7 +461,7 @@ class NodeEventLoop(Local, Waitable):
         """Begins what a message asks for. Returns its future, and what makes the acknowledgement of the result."""
         match m:
             case messages.ReceiveParticleInitPDMSG():
-                following = len(self.particles())
+                following = len(self._places())
                 if m.pid != following:
                     raise InvalidError(f"particle {cut(m.pid)}: IDs are sequential: the next one is {following}")
                 if m.device not in self.devices:
@@ -468,6 +494,7 @@ _operations: dict[str, Callable[..., Any]] = {
     ".parameters": NodeEventLoop._parameters,
     ".save": NodeEventLoop._save,
     ".register": NodeEventLoop._registered,
+    ".miss": NodeEventLoop._missed,
 }
 
 
