@@ -735,13 +735,82 @@ def test_a_driver_with_queues():
     got = tell(m.ReceiveGetMSG((1, 7), 1, 0), m.ReceiveGetAckMSG)
     assert (got.fid, got.pid) == (7, 0) and torch.equal(got.params[0], params.params[0]) and got.params_grad[0] is not None
     tell(m.ReceiveFuncMSG((1, 8), 0, "extra", []), m.ReceiveFuncAckMSG)
-    tell(m.ReceiveFuncPDMSG((0, 9), 0, "fail", ["no luck"]), stepvan.RemoteError)
-    tell(m.ReceiveFuncPDMSG((0, 9), 5, "fail", ["no luck"]), stepvan.InvalidError)
-    tell(m.ReceiveParticleInitPDMSG(9, 2, sgd, None, False, 0, {}, {}), stepvan.InvalidError)
+    assert tell(m.ReceiveFuncPDMSG((0, 9), 0, "fail", ["no luck"]), stepvan.RemoteError).pid_fid == (0, 9)
+    assert tell(m.ReceiveFuncPDMSG((5, 10), 5, "fail", ["no luck"]), stepvan.InvalidError).pid_fid == (5, 10)
+    assert tell(m.ReceiveParticleInitPDMSG(9, 2, sgd, None, False, 0, {}, {}), stepvan.InvalidError).pid_fid is None
     tell("nonsense", stepvan.InvalidError)
+    tell(m.ReceiveParticleInitPDMSG(0, 2, broken, None, False, 0, {}, {}), stepvan.RemoteError)
+    tell(m.ReceiveParticleInitPDMSG(0, 3, sgd, None, False, 0, {}, {}), m.ReceiveParticleInitAckPDMSG)
+    assert loop.particles() == [0, 1, 3]
     inbox.put(m.NodeEvtLoopCleanupMSG())
     runner.join(30)
     assert not runner.is_alive()
+
+
+def test_one_thread_answers_a_driver_with_queues():
+    inbox, outbox, go = queue.Queue(), queue.Queue(), threading.Event()
+    loop = NodeEventLoop(linear, (3,), inbox, outbox, 0, 1, 4, 4)
+    m = messages
+    runner = threading.Thread(target=loop.run)
+    runner.start()
+    assert isinstance(outbox.get(timeout=30), m.NodeEvtLoopInitMSG)
+    receive = {**RECEIVE, "stay": lambda particle: go.wait(60)}
+    for message in (m.ReceiveParticleInitPDMSG(0, 0, sgd, None, False, 0, receive, {}), m.ReceiveRegisterPDMSG(0, "extra", echo, None)):
+        inbox.put(message)
+        outbox.get(timeout=30)
+    inbox.put(m.ReceiveFuncPDMSG((0, 0), 0, "stay", []))
+    for fid in range(1, 300):
+        inbox.put(m.ReceiveFuncPDMSG((0, fid), 0, "fail" if fid % 3 == 0 else "echo", [fid]))
+    inbox.put(m.ReceiveParametersPDMSG((9, 300), 9))  # refused at once, so all before it have begun
+    assert outbox.get(timeout=30).pid_fid == (9, 300)
+    assert len([t for t in threading.enumerate() if t.name == "stepvan particles answers"]) == 1 and threading.active_count() < 50
+    go.set()
+    answers = {a.pid_fid[1]: a for a in (outbox.get(timeout=30) for _ in range(300))}
+    assert sorted(answers) == list(range(300)) and answers[0].result is True
+    for fid in range(1, 300):
+        if fid % 3 == 0:
+            assert isinstance(answers[fid], stepvan.RemoteError)
+        else:
+            assert answers[fid].result == (fid,)
+    inbox.put(m.NodeEvtLoopCleanupMSG())
+    runner.join(30)
+    assert not runner.is_alive()
+
+
+def test_what_a_loop_leaves_at_its_end_is_answered():
+    inbox, outbox, go, inside = queue.Queue(), queue.Queue(), threading.Event(), threading.Event()
+    loop = NodeEventLoop(linear, (3,), inbox, outbox, 0, 1, 4, 4)
+    m = messages
+    runner = threading.Thread(target=loop.run)
+    runner.start()
+    outbox.get(timeout=30)
+
+    def stay(particle):
+        inside.set()
+        go.wait(60)
+
+    inbox.put(m.ReceiveParticleInitPDMSG(0, 0, sgd, None, False, 0, {**RECEIVE, "stay": stay}, {}))
+    outbox.get(timeout=30)
+    for fid, name in enumerate(("stay", "echo", "echo")):
+        inbox.put(m.ReceiveFuncPDMSG((0, fid), 0, name, []))
+    assert inside.wait(30)
+    inbox.put(m.NodeEvtLoopCleanupMSG())
+    answers = [outbox.get(timeout=30) for _ in range(3)]
+    assert {a.pid_fid[1] for a in answers} == {0, 1, 2} and all(isinstance(a, stepvan.ClosedError) for a in answers)
+    go.set()
+    runner.join(30)
+    assert not runner.is_alive()
+
+
+def test_a_loop_whose_program_is_interrupted_closes():
+    class Interrupted(queue.Queue):
+        def get(self):
+            raise KeyboardInterrupt
+
+    loop = NodeEventLoop(linear, (3,), Interrupted(), queue.Queue(), 0, 1, 4, 4)
+    with pytest.raises(KeyboardInterrupt):
+        loop.run()
+    assert loop._calls.closed and not loop._own_node.alive
 
 
 def test_every_message_survives_its_journey():

@@ -16,6 +16,7 @@ from stepvan._errors import BusyError, Error, InvalidError, cut
 from stepvan._local import Local
 from stepvan._node import Node
 from stepvan.particles import _wire, messages
+from stepvan.particles._answers import Answers
 from stepvan.particles._calls import SHARE, Call, Calls, Job
 from stepvan.particles._held import _seeding
 from stepvan.particles._nodes import Nodes, alone
@@ -27,6 +28,8 @@ from stepvan.particles.utils import detach_to_device, to_device
 from stepvan.particles.waitable import Waitable
 
 __all__ = ["NodeEventLoop"]
+
+_HASTE = 2.0  # seconds that a loop has to end when its program has failed
 
 
 class _Resident:
@@ -438,24 +441,28 @@ class NodeEventLoop(Local, Waitable):
 
         Then the loop closes. An error of an operation is put there in place of its acknowledgement.
         """
-        self.out_queue.put(messages.NodeEvtLoopInitMSG())
-        while not isinstance(message := self.in_queue.get(), messages.NodeEvtLoopCleanupMSG):
-            try:
-                future, acknowledge = self._dispatch(message)
-            except Exception as error:
-                self.out_queue.put(error)
-                continue
-            if future is None:
-                self.out_queue.put(acknowledge(None))
-            else:
-                threading.Thread(target=self._acknowledge, args=(future, acknowledge), daemon=True).start()
-        self.close()
-
-    def _acknowledge(self, future: PFuture, acknowledge: Callable[[Any], Any]) -> None:
+        answers = Answers(self.out_queue)
         try:
-            self.out_queue.put(acknowledge(future.wait()))
-        except Exception as error:
-            self.out_queue.put(error)
+            self.out_queue.put(messages.NodeEvtLoopInitMSG())
+            while not isinstance(message := self.in_queue.get(), messages.NodeEvtLoopCleanupMSG):
+                pid_fid = getattr(message, "pid_fid", None)
+                try:
+                    future, acknowledge = self._dispatch(message)
+                except Exception as error:
+                    answers.refuse(pid_fid, error)
+                    continue
+                if future is None:
+                    self.out_queue.put(acknowledge(None))
+                else:
+                    answers.add(pid_fid, future, acknowledge)
+        except BaseException:
+            with contextlib.suppress(Error):
+                self.close(_HASTE)
+            raise
+        else:
+            self.close()
+        finally:
+            answers.close(_HASTE)
 
     def _dispatch(self, m: Any) -> tuple[PFuture | None, Callable[[Any], Any]]:
         """Begins what a message asks for. Returns its future, and what makes the acknowledgement of the result."""
