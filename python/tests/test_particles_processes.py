@@ -170,6 +170,19 @@ def test_a_function_that_never_ends_is_named_at_the_close(cluster):
     push.nel.close(30)
 
 
+def test_a_thread_that_stays_is_named_at_the_close(cluster, monkeypatch):
+    c = cluster(0, 0, 1)
+    push = PusH(linear, 3, multi=c.peers[0])
+    pid = push.p_create(None, receive=RECEIVE)
+    go, done = threading.Event(), stepvan._core.particle_done
+    monkeypatch.setattr(stepvan._core, "particle_done", lambda *args: (done(*args), go.wait(60)))
+    assert push.p_launch(pid, "echo", 1).wait(30) == (1,)
+    with pytest.raises(stepvan.TimeoutError, match=r"close: threads have not ended \(stepvan particles 0\)"):
+        push.close(0.1)
+    go.set()
+    push.nel.close(30)
+
+
 def test_settings_of_a_job_do_not_reach_a_push_of_its_own(monkeypatch):
     for name, value in environment(0, 0, 5, DMLC_ROLE="peer", RANK="3", WORLD_SIZE="7", MASTER_ADDR="127.0.0.1", MASTER_PORT="1").items():
         monkeypatch.setenv(name, value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import threading
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -273,5 +274,9 @@ class Calls(Waitable):
             self._given.clear()
         with self._lock:
             threads = [t for t in self._threads if t is not threading.current_thread()]
+        until = None if timeout is None else time.monotonic() + max(timeout, _GRACE)
         for thread in threads:
-            thread.join(timeout)
+            thread.join(None if until is None else max(0.0, until - time.monotonic()))
+        staying = sorted(t.name for t in threads if t.is_alive())
+        if staying:
+            raise TimeoutError(f"close: threads have not ended ({', '.join(staying)}): let their functions return, and close again")
