@@ -181,7 +181,10 @@ class NodeEventLoop(Local, Waitable):
             self._tell(pid, ".register", message).wait()
 
     def wait(self, pfutures: Sequence[PFuture]) -> list[Any]:
-        """Waits for futures, and returns their values in the same order. It raises the first error."""
+        """Waits for futures, and returns their values in the same order. It raises the first error.
+
+        A function that waits for futures of another loop keeps the turn of its device meanwhile.
+        """
         listed = list(pfutures)
         for future in listed:
             if not isinstance(future, PFuture):
@@ -439,7 +442,8 @@ class NodeEventLoop(Local, Waitable):
     def run(self) -> None:
         """Takes messages from in_queue and puts the acknowledgements into out_queue, until a NodeEvtLoopCleanupMSG.
 
-        Then the loop closes. An error of an operation is put there in place of its acknowledgement.
+        Then the loop closes. An error of an operation is put there in place of its acknowledgement. Its ``pid_fid`` is that
+        of the message, or None where the message has none.
         """
         answers = Answers(self.out_queue)
         try:
