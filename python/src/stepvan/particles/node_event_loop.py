@@ -442,8 +442,8 @@ class NodeEventLoop(Local, Waitable):
     def run(self) -> None:
         """Takes messages from in_queue and puts the acknowledgements into out_queue, until a NodeEvtLoopCleanupMSG.
 
-        Then the loop closes. An error of an operation is put there in place of its acknowledgement. Its ``pid_fid`` is that
-        of the message, or None where the message has none.
+        Then the loop closes. An error of an operation is put there in place of its acknowledgement. It has the
+        ``pid_fid`` of the message, or None where the message has none.
         """
         answers = Answers(self.out_queue)
         try:
