@@ -1,5 +1,6 @@
 """Batches that are packed while the learner reads the one before."""
 
+import gc
 import inspect
 import json
 import os
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import weakref
 
 import pytest
 import torch
@@ -437,6 +439,22 @@ def test_a_collector_refuses_other_rows(trio):
         ReplayCollector(filled(1), node=trio[1], learner=3)
     with pytest.raises(stepvan.InvalidError, match="collectors: wrong ranks"):
         remote(trio, (1, 3))
+
+
+def test_slots_of_refused_batches_are_let_go(trio):
+    with remote(trio, (1,)) as pipeline, ReplayCollector(ReplayBuffer({"x": 3}, 4, torch.float64), node=trio[1], learner=0):
+        seen = []
+        for tick in range(1, 21):
+            pipeline.start_prepare(tick, 32)
+            with pytest.raises(stepvan.RemoteError, match="the rows differ"):
+                pipeline.sample_large_batch(tick, 32)
+            seen += [weakref.ref(slot) for slot in pipeline._source.slots]
+        until = time.monotonic() + 30
+        while pipeline._source._old and time.monotonic() < until:
+            time.sleep(0.001)
+        gc.collect()
+        assert pipeline._source._old == [] == pipeline._kept
+        assert len({id(slot()) for slot in seen if slot() is not None}) <= len(pipeline._source.slots)
 
 
 def test_a_collector_leaves_and_another_packs(trio):

@@ -229,7 +229,13 @@ class Remote:
         self._on_slot(fresh)
         old, self.slots[slot], self._windows[slot] = self._windows[slot], fresh, window
         self._old.append(old)
-        threading.Thread(target=_end, args=(old, None), name="stepvan replay window", daemon=True).start()
+        threading.Thread(target=self._end_old, args=(old,), name="stepvan replay window", daemon=True).start()
+
+    def _end_old(self, old: Window) -> None:
+        """Lets the memory of a slot go when nobody writes to it."""
+        _end(old, None)
+        with self._asking:
+            self._old.remove(old)
 
     def _none_left(self) -> PeerLostError:
         names = ", ".join(f"peer {rank}" for rank in self.lost)

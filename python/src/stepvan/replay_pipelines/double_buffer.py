@@ -95,7 +95,7 @@ class DoubleBufferReplayPipeline:
         self._backend = build_replay_transfer_backend(device=torch.device(device), ring_depth=ring_depth)
         code = picks_code(picks)
         self._kept: list[torch.Tensor] = []
-        """Slots that were registered, until the end."""
+        """Slots that the device has pinned, until the end."""
         self._source: Source | None = None
         try:
             if buffer is not None:
@@ -133,7 +133,8 @@ class DoubleBufferReplayPipeline:
 
     def _register(self, slot: torch.Tensor) -> None:
         self._backend.register_host_slots([slot])
-        self._kept.append(slot)
+        if self._backend.host_pinned:
+            self._kept.append(slot)
 
     def _check_count(self, sample_count: int) -> None:
         if sample_count != self._count:
