@@ -2,8 +2,8 @@ package bench
 
 import "github.com/stepvan/stepvan/ps"
 
-// mark is what a server adds to each byte of its answer.
-func (o *Options) mark(server ps.Rank) byte {
+// markOf is what a server adds to each byte of its answer.
+func markOf(server ps.Rank, o *Options) byte {
 	if o.traits().echoes {
 		return 0
 	}

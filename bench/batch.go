@@ -112,7 +112,7 @@ func (s *server) answerBatch(check bool) error {
 		if err != nil {
 			return err
 		}
-		writeAnswer(v.rows[i].Bytes(), pushed.Bytes(), s.spec.mark(s.node.Rank()))
+		writeAnswer(v.rows[i].Bytes(), pushed.Bytes(), markOf(s.node.Rank(), s.spec))
 	}
 	_, err := s.node.RespondVec(v.buffer, v.rows, v.ids)
 	return err

@@ -172,7 +172,7 @@ func (s *server) fill(answer []tensor.Tensor, r ps.Request, check bool) (err err
 	case err != nil:
 		return err
 	case check && !s.echoes:
-		writeAnswer(answer[0].Bytes(), pushed.Bytes(), s.spec.mark(s.node.Rank()))
+		writeAnswer(answer[0].Bytes(), pushed.Bytes(), markOf(s.node.Rank(), s.spec))
 	case !check && s.work.Any():
 		return s.doWork(pushed.Bytes(), answer[0].Bytes())
 	}

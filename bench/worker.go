@@ -209,7 +209,7 @@ func (w *worker) checkSlot(ctx context.Context, s *slot) error {
 		return err
 	}
 	for i, t := range s.pull {
-		if at := firstWrong(t.Bytes(), pushed, w.spec.mark(w.servers[i])); at >= 0 {
+		if at := firstWrong(t.Bytes(), pushed, markOf(w.servers[i], w.spec)); at >= 0 {
 			return fmt.Errorf("byte %d of the answer of server %d is wrong", at, w.servers[i])
 		}
 	}
