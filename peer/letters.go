@@ -169,7 +169,7 @@ func (b *letterbox) fail(cause error) {
 }
 
 // lateTime is how long the letters of others may take after a member of a group has left.
-const lateTime = time.Second
+const lateTime = 1500 * time.Millisecond
 
 // wakeSoon ends a wait of a group, a member of which has left. If that member had done its part, so had all others, and
 // their letters are on their way. Otherwise they may never come.
