@@ -132,7 +132,7 @@ def test_the_scheduler_in_a_barrier(cluster):
 
 @pytest.mark.parametrize("what", ["wait", "get_batch", "barrier", "stop", "init"])
 def test_interrupts(run, scheduler, what):
-    settings = scheduler(STEPVAN_START_TIMEOUT="3s" if what == "init" else "30s")
+    settings = scheduler(STEPVAN_START_TIMEOUT="10s" if what == "init" else "30s")
     role, other = ("server", "worker") if what == "get_batch" else ("worker", "server")
     program = run(INTERRUPTED, {**settings, "DMLC_ROLE": role}, what)
     peer = stepvan.Node({**settings, "DMLC_ROLE": other}) if what != "init" else None

@@ -48,6 +48,9 @@ Workloads:
     put      a peer writes into a window of another one, which answers the note
     refit    the weights of a model move from one parallel layout to another
     bus      a registered tensor moves over the tensor bus
+    replay   collectors fill a learner's slot with the rows of a batch
+    particles
+             a message to a particle and back
 
 Limits: non-blocking sockets in tight loops; with --progress park Go's netpoll; with
 shared memory two processes that copy the bytes and raise a flag.
@@ -75,7 +78,8 @@ these nodes with NIXL.
 
 --peer gloo measures refit by torch.distributed, as Megatron-core does it: contiguous boxes,
 batch_isend_irecv, and a copy into each parameter. --peer nixl measures refit, too: each
-destination reads the boxes out of the memory of the sources.
+destination reads the boxes out of the memory of the sources. --peer torchstore says why it
+cannot be measured.
 
 --peer nixl measures two processes in Python that exchange the same bytes with agents of
 NIXL, in turns with the others. It measures echo and afd with one worker and one server, and
@@ -91,6 +95,11 @@ memory of all processes beyond their models. --pair leaves one source and one de
 The limit of bus is a plan between the same agents that moves as many bytes; column above
 limit is what a round takes besides. --apart gives the clients processes of their own, apart
 from their agents.
+
+In replay --push is the size of a row, and --pull that of a batch; --inflight 2 prepares the
+next batch meanwhile. The limit is bare processes that pick as many rows.
+
+With --apart the particle of particles lives at the other peer. Within one peer it has no limit.
 
 --json writes one object per measurement. The first fields say what was measured:
 workload, van, workers, servers, push_bytes, pull_bytes, inflight, progress.
@@ -119,6 +128,8 @@ const benchExample = `    stepvan bench                                         
     stepvan bench --workload refit --van shm,tcp --from tp4 --to tp2ep2 --dim 1 --rows 512
     stepvan bench --workload refit --van shm --from tp4 --to dp2 --moves 10000
     stepvan bench --workload bus --van shm                the tensor bus; also with --apart
+    stepvan bench --workload replay --van shm,tcp --push 400 --pull 16MiB
+    stepvan bench --workload particles --van shm,tcp --apart
     stepvan bench compare old.json new.json               what has changed`
 
 func newBench(self launch.Program) *cobra.Command {
