@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
@@ -281,7 +282,7 @@ func (d *draft) end() {
 	p := d.plan.p
 	p.mu.Lock()
 	defer p.unlock()
-	d.plan.draft, d.plan.attempt, d.plan.with = nil, d.attempt, d.ranks()
+	d.plan.draft, d.plan.attempt, d.plan.with, d.plan.made = nil, d.attempt, d.ranks(), time.Now()
 }
 
 // ranks lists the other peers.

@@ -18,8 +18,10 @@ import (
 )
 
 // Group is some peers that do the same things together, in the same order. One goroutine at a time uses a group. The
-// operations wait until all members take part, one of them dies, or the context ends. After an error the members may
-// be at different operations, so the group is over. The same holds after the loss of the connection with a member.
+// operations wait until all members take part, one of them dies, or the context ends. When a member has left, an
+// operation waits 1.5 seconds at most for each letter of the others. Those that it needs are on their way, or may never
+// be sent. After an error the members may be at different operations, so the group is over. The same holds after the
+// loss of the connection with a member.
 type Group struct {
 	p      *Peer
 	name   string
@@ -41,8 +43,8 @@ type Group struct {
 // this peer is one of them. Nothing is sent. A group takes the place of an earlier one with the same name and ranks,
 // which all of them have given up or do not use any more.
 //
-// A peer counts the groups of each name and ranks, since the others do so, too. It has at most 65,536
-// names with their ranks, and refuses a further one with [stepvan.ErrInvalid]. Use names again, or call Forget.
+// A peer counts the groups of each name and ranks, since the others do so, too. It has at most 65,536 names with their
+// ranks, and refuses a further one with [stepvan.ErrInvalid]. Use names again, or call Forget.
 func (p *Peer) Group(name string, ranks []stepvan.Rank) (*Group, error) {
 	g := &Group{p: p, name: name, ranks: slices.Clone(ranks), losses: make([]int, len(ranks))}
 	if len(name) > maxName || name == "" {

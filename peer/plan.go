@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
@@ -55,6 +56,7 @@ type Plan struct {
 
 	// Under Peer.mu.
 	attempt uint64                  // in which it was agreed on; 0 before
+	made    time.Time               // when it was agreed on
 	record  *handles.Record[result] // of the run; nil between two runs
 	run     uint64                  // its version; 0 while it takes what is offered
 	last    uint64                  // the highest version that was begun
@@ -455,12 +457,12 @@ func (pl *Plan) Close(ctx context.Context) error {
 	return nil
 }
 
-// whyClosed is what the other peers are told. A program often closes a plan because it has learned of a death. The
-// others may not know of that yet, and it need not be of a peer that this end of the plan names.
+// whyClosed is what the other peers are told. A program often closes a plan because it has learned of a death since it
+// made the plan. The others may not know of that yet, and it need not be of a peer that this end of the plan names.
 func (pl *Plan) whyClosed() error {
 	cause := pl.p.over
 	for _, r := range pl.p.remotes {
-		if lost := cmp.Or(r.dead, r.broke); !errors.Is(lost, link.ErrLeft) {
+		if lost := cmp.Or(r.dead, r.broke); r.lost.After(pl.made) && !errors.Is(lost, link.ErrLeft) {
 			cause = cmp.Or(cause, lost)
 		}
 	}

@@ -157,6 +157,15 @@ func TestAPlanIsClosedAfterALoss(t *testing.T) {
 		require.ErrorContains(t, err, "peer 2")
 		require.NoError(t, plans[1].Close(pairtest.Context(t)))
 		require.NoError(t, <-closed)
+
+		plans = planEverywhere(t, all[:2], "made after the loss", sends[:2], recvs[:2])
+		run = begin(t, plans[1], 0)
+		go func() { closed <- plans[0].Close(pairtest.Context(t)) }()
+		err = run.Wait(pairtest.Context(t))
+		require.ErrorContains(t, err, "was closed")
+		require.NotContains(t, err.Error(), "peer 2")
+		require.NoError(t, plans[1].Close(pairtest.Context(t)))
+		require.NoError(t, <-closed)
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
@@ -21,6 +22,7 @@ type remote struct {
 	dial    dial
 	dead    error         // it died, left, or the cluster is over
 	broke   error         // why its last session is over; nil while it has one
+	lost    time.Time     // when something with it failed last because there is no connection
 	left    error         // it has left, and its session ends soon
 	losses  int           // of sessions, but those of a peer that has left
 	changed chan struct{} // closed at the next change of session, dial or dead; nil when nobody waits
@@ -79,6 +81,7 @@ func (r *remote) end(cause error) {
 
 // fail fails what is in flight with this peer.
 func (r *remote) fail(cause error) {
+	r.lost = time.Now()
 	r.open.fail(r.named(cause)) // before the messages, whose ends would have the edges tell the peer
 	r.peer.outbox.drop(&r.backlog, cause)
 	r.stock.fail(cause)
